@@ -157,7 +157,8 @@ class _AttentionBuilder:
         meaning(made)
         elements = tuple((name, element) for element, name in self.elements.items())
         # with two groups, products of the last turn in flight do not fit beside those of this one
-        return AttentionTiles(made, Rings(depth=2, in_flight=0, groups=2, pieces=1), elements)
+        rings = Rings(depth=2, in_flight=0, groups=2, ahead=1)
+        return AttentionTiles(made, rings, elements)
 
     def softmax(self) -> None:
         """Add the weights of the scores `w`, and carry what was summed before."""

@@ -8,7 +8,7 @@ of barriers go on from tile to tile. A program without products has one group an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from pypm.tiles.arguments import (
     SizeArgument,
     StrideArgument,
 )
+from pypm.tiles.grid_text import GridText
 from pypm.tiles.layouts import TileLayouts
 from pypm.tiles.meaning import meaning
 from pypm.tiles.partition import Aref, Await, Consumed, Get, Issue, Perform, Specialized, Step
@@ -30,7 +31,6 @@ from pypm.tiles.program import (
     SizeTile,
     Statement,
     StoreTile,
-    TileAxis,
     reads,
 )
 from pypm.tiles.tile_text import TileText
@@ -66,6 +66,7 @@ class _Emitter:
         self.source, self.program = source, source.program
         self.tiles = meaning(source.program)
         self.values = TileText(source, self.tiles)
+        self.grid = GridText(source.program)
 
     def text(self) -> str:
         blocks = [PRELUDE.rstrip(), *self.values.functions()]
@@ -125,73 +126,20 @@ class _Emitter:
     def passed(self) -> str:
         return ", ".join([*(a.name for a in self.arguments()), *self.buffers])
 
-    # --- tiles and turns -------------------------------------------------------------------------
-
-    def tiles_text(self) -> Iterator[str]:
-        """Yield the loop over the tiles of a program, and where they begin."""
-        axes = [axis for axis in self.program.grid if not axis.is_whole]
-        yield "    turn = 0"
-        if self.is_keeping:
-            yield "    round = 0"
-        count = " * ".join(map(_count, axes)) or "1"
-        yield f"    for tile in range(gl.program_id(0), {count}, gl.num_programs(0)):"
-        rest = "tile"
-        for n, axis in enumerate(axes):
-            is_last, block = n + 1 == len(axes), f" * {axis.block}" if axis.block > 1 else ""
-            index = rest if is_last else f"{rest} % {_count(axis)}"
-            yield f"        {axis.name} = {index}{block}"
-            if not is_last:
-                if n + 2 < len(axes):
-                    yield f"        tiles_left = {rest} // {_count(axis)}"
-                    rest = "tiles_left"
-                else:
-                    rest = f"{rest} // {_count(axis)}"
-        yield from (f"        {axis.name} = 0" for axis in self.program.grid if axis.is_whole)
-        yield from (f"        {line}" for line in self.range_text())
+    # --- the producer ----------------------------------------------------------------------------
 
     @property
     def is_keeping(self) -> bool:
         return any(aref.is_kept for aref in self.source.arefs)
 
-    def range_text(self) -> Iterator[str]:
-        loop, visits = self.program.loop, self.program.visits
-        if loop is None or visits is None:
-            return
-        first, end = "0", _count(loop)
-        if visits.first is not None:
-            first = f"gl.maximum({visits.axis} + {visits.first}, 0) // {loop.block}"
-        if visits.end is not None:
-            stop = f"gl.cdiv(gl.maximum({visits.axis} + {visits.end}, 0), {loop.block})"
-            end = f"gl.minimum({end}, {stop})"
-        yield f"first_turn = {first}"
-        yield f"turns = gl.maximum({end} - first_turn, 0)"
-
-    @property
-    def turns(self) -> str:
-        assert self.program.loop is not None
-        return _count(self.program.loop) if self.program.visits is None else "turns"
-
-    def turns_text(self) -> Iterator[str]:
-        depth = self.source.rings.depth
-        yield f"        for step in range({self.turns}):"
-        yield f"            slot = turn % {depth}"
-        yield f"            phase = turn // {depth} & 1"
-
-    @property
-    def place(self) -> str:
-        """Return the statement that says where the tiles of a turn begin."""
-        assert self.program.loop is not None
-        step = "step" if self.program.visits is None else "(first_turn + step)"
-        return f"{self.program.loop.name} = {step} * {self.program.loop.block}"
-
     def producer(self) -> Iterator[str]:
         yield f"@gluon.jit\ndef producer({self.passed}):"
-        yield from self.tiles_text()
+        yield from self.grid.tiles(self.is_keeping)
         for aref in self.source.arefs:
             if aref.is_kept:
                 yield from (f"        {line}" for line in self.put(aref))
-        yield from self.turns_text()
-        yield f"            {self.place}"
+        yield from self.grid.loop(self.source.rings.depth)
+        yield f"            {self.grid.place}"
         for aref in self.source.arefs:
             if not aref.is_kept:
                 yield from (f"            {line}" for line in self.put(aref))
@@ -225,7 +173,7 @@ class _Emitter:
     def consumed(self) -> Iterator[str]:
         source = self.source
         yield from (f"    {line}" for line in TileLayouts(source, self.tiles).text())
-        yield from self.tiles_text()
+        yield from self.grid.tiles(self.is_keeping)
         if source.rings.groups > 1:
             rows = self.program.axes[source.rows]
             yield f"        {rows.name} += group * {rows.block // source.rings.groups}"
@@ -240,16 +188,42 @@ class _Emitter:
     def loop(self) -> Iterator[str]:
         for name in self.source.flying:
             yield f"        {name}_next = warpgroup_mma_init({name})"
-        yield from self.turns_text()
-        if self.needs_place:
-            yield f"            {self.place}"
-        issued: set[str] = set()
-        for step in self.source.turn:
-            yield from (f"            {line}" for line in self.step(step, issued))
-        yield "            turn += 1"
+        if self.source.first:
+            yield from (f"        {line}" for line in self.turns_ahead())
+        else:
+            yield from self.grid.loop(self.source.rings.depth)
+            if self.needs_place:
+                yield f"            {self.grid.place}"
+            yield from (f"            {line}" for line in self.turn(self.source.turn))
         for step in self.source.after:
             if not isinstance(step, Perform):
                 yield from (f"        {line}" for line in self.step(step))
+
+    def turns_ahead(self) -> Iterator[str]:
+        """Yield turns that issue products for the next one, and a last one that does not."""
+        source, depth = self.source, self.source.rings.depth
+        at = [f"slot = turn % {depth}", f"phase = turn // {depth} & 1"]
+        place = [self.grid.place] if self.needs_place else []
+        turns = self.grid.turns
+        yield f"if {turns} > 0:"
+        for line in (*at, *self.steps_text(source.first), f"for step in range({turns} - 1):"):
+            yield f"    {line}"
+        ahead = f"slot_next = (turn + 1) % {depth}", f"phase_next = (turn + 1) // {depth} & 1"
+        for line in (*at, *ahead, *place, *self.turn(source.turn)):
+            yield f"        {line}"
+        last = [line.replace("step", f"({turns} - 1)") for line in place]
+        for line in (*at, *last, *self.turn(source.last)):
+            yield f"    {line}"
+
+    def turn(self, steps: Sequence[Step]) -> Iterator[str]:
+        yield from self.steps_text(steps)
+        yield "turn += 1"
+
+    def steps_text(self, steps: Sequence[Step]) -> Iterator[str]:
+        """Yield the lines of steps in a turn."""
+        issued: set[str] = set()
+        for step in steps:
+            yield from self.step(step, issued)
 
     @property
     def needs_place(self) -> bool:
@@ -267,12 +241,12 @@ class _Emitter:
     def step(self, step: Step, issued: set[str] | None = None) -> Iterator[str]:
         """Yield the lines of a step; `issued` has tiles whose products this turn has started."""
         match step:
-            case Get(aref):
-                slot, phase = _at(aref)
+            case Get(aref, ahead):
+                slot, phase = _at(aref, ahead)
                 yield f"mbarrier.wait({aref.name}_full.index({slot}), {phase})"
-            case Issue(dot):
+            case Issue(dot, ahead):
                 assert issued is not None
-                yield self.issue(dot, issued)
+                yield self.issue(dot, issued, ahead)
                 issued.add(dot.name)
             case Await(left, names):
                 in_turn = issued is not None
@@ -280,17 +254,17 @@ class _Emitter:
                 waited = ", ".join(f"{n}_next" for n in names)
                 yield f"{', '.join(done)} = warpgroup_mma_wait({left}, deps=({waited},))"
             case Consumed(aref, behind):
-                depth = aref.depth
-                slot = f"(turn + {depth - behind}) % {depth}" if behind else _at(aref)[0]
-                counted = self.turns if issued is None else "step"
-                pred = f", pred={counted} >= {behind}" if behind else ""
+                depth, ahead = aref.depth, max(-behind, 0)
+                slot = f"(turn + {depth - behind}) % {depth}" if behind > 0 else _at(aref, ahead)[0]
+                counted = self.grid.turns if issued is None else "step"
+                pred = f", pred={counted} >= {behind}" if behind > 0 else ""
                 yield f"mbarrier.arrive({aref.name}_empty.index({slot}), count=1{pred})"
             case Perform(statement):
                 yield from self.values.statement(statement)
 
-    def issue(self, dot: DotTiles, issued: set[str]) -> str:
+    def issue(self, dot: DotTiles, issued: set[str], ahead: int) -> str:
         dims = self.tiles[dot.name]
-        left, right = (self.operand(name, dims) for name in (dot.left, dot.right))
+        left, right = (self.operand(name, dims, ahead) for name in (dot.left, dot.right))
         turned = ".permute((1, 0))" if dot.turned else ""
         if dot.onto is None:
             onto = f"{self.values.full(dims, '0.0')}, use_acc=False"
@@ -299,7 +273,7 @@ class _Emitter:
             onto = f"{dot.onto}{kind}"
         return f"{dot.name}_next = warpgroup_mma({left}, {right}{turned}, {onto}, is_async=True)"
 
-    def operand(self, name: str, dims: Dims) -> str:
+    def operand(self, name: str, dims: Dims, ahead: int) -> str:
         """Return an operand of a product whose result has axes `dims`: shared, or in registers."""
         found = next(((a, x) for a in self.source.arefs for x in a.loads if x.name == name), None)
         if found is None:
@@ -309,7 +283,7 @@ class _Emitter:
         aref, load = found
         boxes, shape = self.source.boxes(load), self.source.blocks(load.dims)
         flat = f".reshape({shape})" if len(load.dims) > 2 else ""
-        return f"{name}_ring.index({_box(_at(aref)[0], boxes, 'group')}){flat}"
+        return f"{name}_ring.index({_box(_at(aref, ahead)[0], boxes, 'group')}){flat}"
 
     # --- results ---------------------------------------------------------------------------------
 
@@ -394,16 +368,11 @@ def _described(access: LoadTile | StoreTile) -> str:
     return f"{access.name if isinstance(access, LoadTile) else access.operand}_desc"
 
 
-def _count(axis: TileAxis) -> str:
-    """Return how many blocks an axis has."""
-    if axis.of.isdigit():
-        return str(-(-int(axis.of) // axis.block))
-    return axis.of if axis.block == 1 else f"gl.cdiv({axis.of}, {axis.block})"
-
-
-def _at(aref: Aref) -> tuple[str, str]:
+def _at(aref: Aref, ahead: int = 0) -> tuple[str, str]:
     """Return the slot and the phase of a ring at a turn, or of one that is kept, at a tile."""
-    return ("0", "(round & 1)") if aref.is_kept else ("slot", "phase")
+    if aref.is_kept:
+        return "0", "(round & 1)"
+    return ("slot_next", "phase_next") if ahead else ("slot", "phase")
 
 
 def _box(slot: str, boxes: int, box: str | int) -> str:

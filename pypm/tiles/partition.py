@@ -30,7 +30,7 @@ from pypm.tiles.program import (
     reads,
     statement_text,
 )
-from pypm.tiles.schedule import loop_steps
+from pypm.tiles.schedule import LoopSteps, is_early, loop_steps, steps_ahead
 from pypm.tiles.steps import (
     Aref,
     Await,
@@ -94,7 +94,7 @@ class _Partition:
         self.shapes_are_possible()
         kept = [aref for aref in arefs if aref.is_kept]
         turning = [aref for aref in arefs if not aref.is_kept]
-        steps = loop_steps(self.program.body, turning, self.rings.in_flight)
+        steps = self.steps(turning)
         copied = self.copied(arefs)
         before = [s for s in self.program.before if s not in copied]
         found = Specialized(
@@ -106,6 +106,8 @@ class _Partition:
             (*steps.end, *(Consumed(a, 0) for a in kept), *map(Perform, self.program.after)),
             steps.flying,
             self.shared(arefs),
+            steps.first,
+            steps.last,
         )
         if found.shared > SHARED_MEMORY:
             parts = "; ".join(f"{a.name}: {a.depth} slots of {a.size:,} bytes" for a in arefs)
@@ -114,6 +116,19 @@ class _Partition:
                 f" {SHARED_MEMORY:,}",
                 "use fewer slots, smaller tiles or more pieces",
                 f"rings: {parts}",
+            )
+        return found
+
+    def steps(self, arefs: Sequence[Aref]) -> LoopSteps:
+        body, rings = self.program.body, self.rings
+        if not rings.ahead:
+            return loop_steps(body, arefs, rings.in_flight)
+        found = steps_ahead(body, arefs)
+        if rings.ahead > 1 or rings.in_flight or found is None:
+            _refuse(
+                f"no product can be issued {rings.ahead} turns ahead",
+                "one of copies alone can be issued a turn ahead, if the turn itself reads no other"
+                " product of its own, and none are in flight between turns",
             )
         return found
 
@@ -254,7 +269,8 @@ class _Partition:
                     f"no instruction multiplies tiles 64 x {inner} and {inner} x {width}",
                     "blocks are powers of 2: the inner one from 16 to 256, columns from 8 to 256",
                 )
-            numbers += self.block(of) * width // (self.rings.groups * THREADS)
+            twice = 1 + (self.rings.ahead and is_early(dot, self.program.body))
+            numbers += twice * self.block(of) * width // (self.rings.groups * THREADS)
         for axis in self.program.axes.values():
             if axis.block & (axis.block - 1):
                 _refuse(

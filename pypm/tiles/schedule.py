@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pypm.diagnostics import InternalError
-from pypm.tiles.program import DotTiles, Statement, StoreTile, reads
+from pypm.tiles.program import DotTiles, LoadTile, Statement, StoreTile, reads
 from pypm.tiles.steps import Aref, Await, Consumed, Get, Issue, Perform, Step
 
-__all__ = ["LoopSteps", "loop_steps"]
+__all__ = ["LoopSteps", "is_early", "loop_steps", "steps_ahead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,10 @@ class LoopSteps:
 
     turn: tuple[Step, ...]
     end: tuple[Step, ...]
-    flying: tuple[str, ...]
+    flying: tuple[str, ...] = ()
+    first: tuple[Step, ...] = ()
+    last: tuple[Step, ...] = ()
+    """The last turn, if it is another one."""
 
 
 def loop_steps(body: Sequence[Statement], arefs: Sequence[Aref], in_flight: int) -> LoopSteps:
@@ -44,6 +47,58 @@ def loop_steps(body: Sequence[Statement], arefs: Sequence[Aref], in_flight: int)
             return LoopSteps(turn, tuple(_Walk(body, arefs, 0, [*flying]).drained()), names)
         flying = left
     raise InternalError("the products in flight are other ones in each turn")
+
+
+def steps_ahead(body: Sequence[Statement], arefs: Sequence[Aref]) -> LoopSteps | None:
+    """Return the steps of a loop whose turns issue the first products of the next turn.
+
+    These are products of copies alone. They run beside what is computed from those of this turn,
+    and are awaited at the end of it, in the order of their issue. None if there is no such product,
+    or a turn needs the result of another one.
+    """
+    early = [s for s in body if isinstance(s, DotTiles) and is_early(s, body)]
+    rest = [s for s in body if s not in early]
+    others = {s.name for s in rest if isinstance(s, DotTiles)}
+    needed = [s for s in rest if not isinstance(s, DotTiles) and _is_late(s, rest, others)]
+    if not early or needed:
+        return None
+    first = _Walk(early, arefs, 0, [])
+    start = (*first.turn(),)
+    walk = _Walk(rest, arefs, 0, [])
+    last = (*walk.turn(),)
+    ahead: list[Step] = []
+    for step in start:
+        match step:
+            case Get(aref):
+                ahead.append(Get(aref, 1))
+            case Issue(dot):
+                ahead.append(Issue(dot, 1))
+    performed = [step for step in last if not isinstance(step, Await | Consumed)]
+    given = [step for step in start if isinstance(step, Consumed)]
+    end = [step for step in last if isinstance(step, Await | Consumed)]
+    names = tuple(dict.fromkeys(dot.name for dot in early))
+    left = sum(isinstance(step, Issue) for step in last)
+    turn = (
+        *ahead,
+        *performed,
+        Await(left, names),
+        *(Consumed(step.aref, -1) for step in given),
+        *end,
+    )
+    return LoopSteps(turn, (), (), start, last)
+
+
+def is_early(dot: DotTiles, body: Sequence[Statement]) -> bool:
+    """Return whether a product reads nothing that a turn computes."""
+    computed = {s.name for s in body if not isinstance(s, LoadTile | StoreTile)}
+    return dot.onto is None and not {dot.left, dot.right} & computed
+
+
+def _is_late(statement: Statement, rest: Sequence[Statement], others: set[str]) -> bool:
+    """Return whether a statement reads or changes a product that its own turn has issued."""
+    before = rest[: rest.index(statement)]
+    issued = {s.name for s in before if isinstance(s, DotTiles)} & others
+    return bool(issued & {*reads(statement), getattr(statement, "name", "")})
 
 
 @dataclass

@@ -31,6 +31,8 @@ class Rings:
     in_flight: int = 1
     groups: int = 1
     pieces: int = 1
+    ahead: int = 0
+    """1 if products of copies alone are issued a turn ahead, beside what reads those of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +50,18 @@ class Aref:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Wait until the copies of this turn have landed."""
+    """Wait until the copies of the turn `ahead` of this one have landed."""
 
     aref: Aref
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """Start a product; its operands are read until it is awaited."""
+    """Start a product of the turn `ahead`; its operands are read until it is awaited."""
 
     dot: DotTiles
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """Give back the slot of the turn `behind` this one, if there was one."""
+    """Give back the slot of the turn `behind` this one, if there was one; -1 for the next turn."""
 
     aref: Aref
     behind: int
@@ -102,6 +106,10 @@ class Specialized:
     """Tiles of which products are in flight where a turn begins."""
     shared: int
     """Bytes of shared memory of one program."""
+    first: tuple[Step, ...] = ()
+    """Steps before the first turn, if there is one: products that are issued a turn ahead."""
+    last: tuple[Step, ...] = ()
+    """The last turn, if the others issue products for the next one."""
 
     def __str__(self) -> str:
         r = self.rings
@@ -117,8 +125,13 @@ class Specialized:
         lines += (f"  {line}" for a in self.arefs if a.is_kept for line in _put(a))
         lines.append("  for each turn:")
         lines += (f"    {line}" for a in self.arefs if not a.is_kept for line in _put(a))
-        lines += ["consumers:", *(f"  {_step(step)}" for step in self.before), "  for each turn:"]
+        lines += ["consumers:", *(f"  {_step(step)}" for step in self.before)]
+        if self.first:
+            lines += ["  before the first turn:", *(f"    {_step(step)}" for step in self.first)]
+        lines.append(f"  for each turn{' but the last' if self.last else ''}:")
         lines += [f"    {_step(step)}" for step in self.turn]
+        if self.last:
+            lines += ["  for the last turn:", *(f"    {_step(step)}" for step in self.last)]
         lines += [f"  {_step(step)}" for step in self.after]
         return "\n".join(lines) + "\n"
 
@@ -182,13 +195,14 @@ def _put(aref: Aref) -> list[str]:
 
 def _step(step: Step) -> str:
     match step:
-        case Get(aref):
-            return f"get {aref.name}"
-        case Issue(dot):
-            return f"issue {statement_text(dot)}"
+        case Get(aref, ahead):
+            return f"get {aref.name}{', 1 turn ahead' if ahead else ''}"
+        case Issue(dot, ahead):
+            return f"issue {statement_text(dot)}{', 1 turn ahead' if ahead else ''}"
         case Await(left, names):
             return f"await {', '.join(names)}; {left} left in flight"
         case Consumed(aref, behind):
-            return f"consumed {aref.name}" + (f", {behind} turns behind" if behind else "")
+            turn = ", 1 turn ahead" if behind < 0 else f", {behind} turns behind" if behind else ""
+            return f"consumed {aref.name}{turn}"
         case Perform(statement):
             return statement_text(statement)

@@ -42,7 +42,9 @@ PROGRAMS = {
 }
 TOLERANCES = {torch.bfloat16: 2e-2, torch.float16: 2e-3}
 PAIR = Rings(2, 1, 2)
-"""Two groups."""
+"""Two groups, and products in flight between turns."""
+AHEAD = Rings(2, 0, 2, ahead=1)
+"""Two groups, and scores a turn ahead."""
 Sizes = tuple[int, int, int, int, int]
 """Batches, groups, heads of each, queries and keys."""
 
@@ -119,7 +121,9 @@ def random_case(seed: int) -> None:
     chance = random.Random(seed)
     width, keys = chance.choice((64, 128, 80)), chance.choice((32, 64, 128))
     depth, groups = chance.randint(1, 4 if width * keys <= 8192 else 2), chance.randint(1, 2)
-    rings = Rings(depth, chance.randint(0, depth - 1), groups, chance.choice((1, 2)))
+    ahead = chance.randint(0, 1)
+    in_flight = 0 if ahead else chance.randint(0, depth - 1)
+    rings = Rings(depth, in_flight, groups, chance.choice((1, 2)), ahead)
     lengths = [chance.choice((1, 63, 64, 65, chance.randint(1, 160))) for _ in "qk"]
     sizes = (chance.randint(1, 2), chance.randint(1, 2), chance.randint(1, 3), *lengths)
     attends(
@@ -170,6 +174,21 @@ def test_a_score_that_is_not_a_number_is_its_rows_alone() -> None:
     out = torch.full_like(q, torch.nan)
     emulate(with_rings(made, Rings(2, 1, 2))[1], made.operands(q, k, v, tensors, out))
     assert out[0, 0].isnan().any(-1).nonzero().flatten().tolist() == [3]
+
+
+def test_scores_a_turn_ahead() -> None:
+    program, _ = attended("causal", (1, 1, 1, 8, 8), AHEAD)
+    steps = [type(step).__name__ for step in partitioned(program, AHEAD).turn]
+    assert [name for name in steps if name != "Perform"] == [
+        "Get", "Issue", "Get", "Issue", "Await", "Consumed", "Await", "Consumed",
+    ]  # fmt: skip
+    assert "get r1, 1 turn ahead\n    issue s" in str(partitioned(program, AHEAD))
+    for rings in (replace(AHEAD, in_flight=1), replace(AHEAD, ahead=2)):
+        with pytest.raises(TileError, match="no product can be issued"):
+            partitioned(program, rings)
+    read = str(program).replace("vs, o)\n", 'vs, o)\n  z = map "neg(acc)" o\n')
+    with pytest.raises(TileError, match="no product can be issued"):
+        partitioned(parsed(read), AHEAD)
 
 
 @pytest.mark.parametrize(
@@ -311,6 +330,38 @@ MUTANTS = {
 }  # fmt: skip
 
 
+SCORES = "s = warpgroup_mma_wait(1, deps=(s_next,))\n"
+GIVEN = "mbarrier.arrive(r1_empty.index(slot_next), count=1)\n"
+NEXT = "mbarrier.wait(r1_full.index(slot_next), phase_next)"
+INDENT = " " * 16
+DONE = "o = warpgroup_mma_wait(0, deps=(o_next,))\n"
+VALUE = "mbarrier.arrive(r2_empty.index(slot), count=1)\n"
+LATE = "turn // 2 & 1\n            t = (first_turn + (turns - 1))"
+END = "            turn += 1\n        mbarrier"
+OF_SCORES_AHEAD = {
+    "the last turn is another one": ("range(turns - 1)", "range(turns)"),
+    "the last turn begins elsewhere": (LATE, LATE.replace("- 1", "- 2")),
+    "the first turn without a loop": ("if turns > 0:", "if True:"),
+    "the next keys are not awaited": (NEXT, "pass"),
+    "the phase of this turn": (NEXT, NEXT.replace("phase_next", "phase")),
+    "the keys of this turn": ("ks_ring.index(slot_next)", "ks_ring.index(slot)"),
+    "the next scores are not awaited": (SCORES, SCORES.replace("1", "2")),
+    "the next scores are these": (SCORES, SCORES.replace("s =", "s_done =")),
+    # the keys of the next turn may be given back so early: values are copied before their slot is
+    "values are given back before": (f"{DONE}{INDENT}{VALUE}", f"{VALUE}{INDENT}{DONE}"),
+    "the keys of this turn are given back": (GIVEN, GIVEN.replace("slot_next", "slot")),
+    "the last turn is not counted": (END, END.replace("turn += 1", "pass")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_SCORES_AHEAD)
+def test_mutants_of_scores_ahead_are_found(name: str) -> None:
+    for seed in range(3):
+        with pytest.raises((Fault, AssertionError)) as raised:
+            attends("window", (1, 1, 1, 400, 250), seed, AHEAD, changed=OF_SCORES_AHEAD[name])
+        assert "in kernel.text" not in str(raised.value)
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name: str) -> None:
     """Each by every one of three seeds, which run jobs early, late and as late as possible."""
@@ -345,7 +396,7 @@ def check_build(name: str, width: int, dtype: torch.dtype, rings: Rings, keys: i
      *(pytest.param(name, 128, torch.bfloat16, marks=pytest.mark.soak) for name in PROGRAMS)],
 )  # fmt: skip
 def test_built_for_hopper(name: str, width: int, dtype: torch.dtype) -> None:
-    check_build(name, width, dtype, Rings(2, 0, 2), 64)
+    check_build(name, width, dtype, AHEAD, 64)
 
 
 @needs_triton

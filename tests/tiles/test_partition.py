@@ -92,6 +92,7 @@ def test_groups_have_their_own_rows_and_share_the_columns() -> None:
         (GEMM, Rings(3, 3), "3 products cannot be in flight with 3 slots"),
         (GEMM, Rings(1, 1), "1 products cannot be in flight with 1 slots"),
         (GEMM, Rings(0, 0), "0 products cannot be in flight with 0 slots"),
+        (GEMM, Rings(3, 0, ahead=1), "no product can be issued 1 turns ahead"),
         (GEMM, Rings(3, 1, 3), "128 rows cannot be divided between 3 groups"),
         (GEMM, Rings(3, 1, 0), "128 rows cannot be divided between 0 groups"),
         (GEMM, Rings(3, 1, 1, 3), "64 columns cannot be stored in 3 pieces"),
