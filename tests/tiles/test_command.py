@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from pypm.tiles.emit import emitted
 from pypm.tiles.partition import Rings, partitioned
 from pypm.tiles.reading import parsed
+from pypm.tiles.timeline import timeline
 from pypm.tools.cli import app
 from tests.floors import ROOT
 
@@ -57,6 +58,19 @@ def test_a_region_is_shown_as_program_partition_and_text() -> None:
     source = partitioned(parsed(f"{program}\n"), Rings(3, 1, 2, 4))
     assert f"{partition}\n" == str(source)
     assert text == emitted(source).text
+
+
+@pytest.mark.usefixtures("model")
+def test_the_pipeline_of_a_region_is_drawn() -> None:
+    assert (
+        "the pipeline over time is in out.svg"
+        in run("--region", "mul", "--timeline", "out.svg").stdout
+    )
+    source = partitioned(
+        parsed(run("--region", "mul").stdout.split("\n\n")[0] + "\n"), Rings(3, 1, 2, 4)
+    )
+    assert Path("out.svg").read_text() == timeline(emitted(source))
+    assert "are of one region" in run("--timeline", "out.svg", code=2).output
 
 
 @pytest.mark.usefixtures("model")

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from pypm.tiles.emulator.memory import Agent, Fault, Job, SharedTile, access, join
 
-__all__ = ["Body", "Event", "Machine", "Request"]
+__all__ = ["Body", "Event", "Machine", "Request", "Running"]
 
 Body: TypeAlias = Generator["Request", object, None]
 """A partition, which is sent the result of each of its requests."""
@@ -42,7 +42,9 @@ class Request:
 
 
 @dataclass
-class _Running:
+class Running:
+    """A partition, and the operation that it is to perform next."""
+
     agent: Agent
     body: Body
     request: Request
@@ -59,7 +61,7 @@ class Machine:
     seed: int
     lateness: float
     jobs: list[Job] = field(default_factory=list)
-    running: list[_Running] = field(default_factory=list)
+    running: list[Running] = field(default_factory=list)
     log: list[Event] = field(default_factory=list)
     started: Counter[str] = field(default_factory=Counter)
 
@@ -75,20 +77,28 @@ class Machine:
             free = [job for job in self.jobs if job.after is None or job.after.done]
             able = [each for each in self.running if each.request.ready(each.agent)]
             if not able and not free:
-                waits = (f"{each.agent.name} at {each.request.label}" for each in self.running)
-                raise Fault(f"deadlock: {'; '.join(waits)}")
+                raise self.deadlock()
             if free and (not able or chance.random() >= self.lateness):
                 self.complete(chance.choice(free))
             else:
                 self.perform(chance.choice(able))
+        self.check_end()
+
+    def deadlock(self) -> Fault:
+        """Return the fault that names who waits for what."""
+        waits = (f"{each.agent.name} at {each.request.label}" for each in self.running)
+        return Fault(f"deadlock: {'; '.join(waits)}")
+
+    def check_end(self) -> None:
+        """Raise Fault if a job is still under way."""
         if self.jobs:
             raise Fault(f"the kernel ends before {self.jobs[0].name} does")
 
-    def spawn(self, name: str, body: Body, parent: Agent) -> _Running:
+    def spawn(self, name: str, body: Body, parent: Agent) -> Running:
         """Begin a partition, which knows what its parent knows."""
         agent = Agent(name, dict(parent.clock))
         agent.tick()
-        each = _Running(agent, body, Request("its begin", lambda agent: None))
+        each = Running(agent, body, Request("its begin", lambda agent: None))
         self.running.append(each)
         return each
 
@@ -100,7 +110,7 @@ class Machine:
             lambda agent: not any(child in self.running for child in children),
         )
 
-    def perform(self, each: _Running) -> None:
+    def perform(self, each: Running) -> None:
         try:
             result = each.request.act(each.agent)
             each.request = result if isinstance(result, Request) else each.body.send(result)

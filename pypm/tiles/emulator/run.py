@@ -35,6 +35,7 @@ class Emulation:
 def emulate(
     kernel: Emitted, operands: Mapping[str, Tensor], *, programs: int = 1, seed: int = 0,
     lateness: float = 0.7, text: str | None = None,
+    machines: Callable[[int, float], Machine] = Machine,
 ) -> Emulation:  # fmt: skip
     """Execute a kernel, which computes into the operands that it stores to.
 
@@ -45,6 +46,7 @@ def emulate(
         seed: draws the order in which partitions run and jobs complete.
         lateness: the chance, from 0 to 1, that jobs are left alone while a partition can go on.
         text: the text to execute instead of the kernel's own.
+        machines: makes the machine of each program from a seed and the lateness.
 
     Raises Fault for a deadlock, a race, a misuse of a barrier, or an error in the text; and
     ValueError if two operands disagree about a size, or one has strides that the kernel does not
@@ -55,7 +57,7 @@ def emulate(
     given = [_value(argument, operands, sizes) for argument in kernel.arguments]
     logs = []
     for program in range(programs):
-        machine = Machine(seed * 1009 + program, lateness)
+        machine = machines(seed * 1009 + program, lateness)
         scope = scope_of(machine, program, programs)
         exec(_code(text), scope)
         made = cast("Callable[..., Body]", scope["kernel"])

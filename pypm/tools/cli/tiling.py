@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +23,9 @@ def tiles(
     build: Annotated[
         bool, typer.Option("--build", help="Compile it, and print registers and spills.")
     ] = False,
+    timeline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw its pipeline over time, as an SVG.")
+    ] = None,
     trust: Trust = False,
     modules: Imports = None,
 ) -> None:
@@ -33,6 +37,7 @@ def tiles(
     from pypm.tiles.partition import partitioned
     from pypm.tiles.program import TileError
     from pypm.tiles.regions import tile_region
+    from pypm.tiles.timeline import timeline as drawn
 
     gm = loaded(model, trust, modules).graph_module
     found = {match.root.name: match.region.nodes for match in find(gm, Epilogue)}
@@ -40,6 +45,9 @@ def tiles(
         help = did_you_mean(region, found) or "`pypm tiles MODEL` lists the regions"
         raise PyPMError(Diagnostic(f"no product and epilogue end at `{region}`", help=help))
     if region is None:
+        if build or timeline is not None:
+            help = "name a region: `pypm tiles MODEL --region NODE --build`"
+            raise PyPMError(Diagnostic("`--build` and `--timeline` are of one region", help=help))
         for name, nodes in found.items():
             try:
                 say(f"{name}: {len(tile_region(nodes).program.before)} products")
@@ -52,3 +60,6 @@ def tiles(
     say(f"{made.program}\n{source}\n{kernel.text}", nl=False)
     if build:
         say(f"\n{built(kernel)}")
+    if timeline is not None:
+        timeline.write_text(drawn(kernel), encoding="utf-8")
+        say(f"\nthe pipeline over time is in {timeline}")
