@@ -127,7 +127,7 @@ def gpu() -> Iterator[None]:
 
 @pytest.fixture
 def hopper() -> Iterator[None]:
-    """Rules act as on a Hopper GPU with one multiprocessor, which any size fills."""
+    """Rules act as on a Hopper GPU which any size fills."""
     from tests.small_gpu import as_on_a_small_gpu  # late: most tests need no tile programs
 
     with as_on_a_small_gpu():

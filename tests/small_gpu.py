@@ -1,4 +1,4 @@
-"""Acting as on a Hopper GPU with one multiprocessor, which any size fills."""
+"""Acting as on a Hopper GPU which any size fills."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ __all__ = ["as_on_a_small_gpu"]
 @contextmanager
 def as_on_a_small_gpu() -> Iterator[None]:
     """`as_on_a_gpu`, where kernels of `pypm.tiles` are not refused for want of tiles."""
-    with as_on_a_gpu(), mock.patch.object(launch, "MULTIPROCESSORS", 1):
+    with as_on_a_gpu(), mock.patch.object(launch, "FEWEST", 0):
         yield

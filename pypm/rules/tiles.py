@@ -15,6 +15,7 @@ from pypm.kernels.support.devices import off_gpu
 from pypm.kernels.support.lowering import PRODUCTS, SAME, lowered
 from pypm.rules.vocabulary.products import PlainLinear
 from pypm.rules.vocabulary.shapes import NoOp, Reshape
+from pypm.tiles.configurations import configured_for
 from pypm.tiles.launch import refusal
 from pypm.tiles.operator import empty, kernel_for, tile_kernel
 from pypm.tiles.program import TileError
@@ -108,7 +109,8 @@ def read_tiles(match, nodes):
         return Reading(None, declined="the sizes are not known")
     try:
         region = tile_region(nodes)
-        program, rings = str(region.program), astuple(region.rings)
+        made, chosen = configured_for(region)
+        program, rings = str(made), astuple(chosen)
         kernel = kernel_for(program, rings)
     except TileError as error:
         return Reading(None, declined=error.diagnostic.message)

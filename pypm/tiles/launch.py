@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil, prod
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -32,8 +33,8 @@ CAPABILITY: Final = (9, 0)
 """The compute capability of Hopper."""
 MULTIPROCESSORS: Final = 132
 """Those of an H100 SXM and an H200: assumed for a GPU that is described and not there."""
-FEWEST: Final = 1
-"""The least tiles for each multiprocessor."""
+FEWEST: Final = 0.9
+"""The least tiles for each multiprocessor; those at the edges count for the part that is filled."""
 ALIGNMENT: Final = 16
 """Bytes that divide the address and the strides of what TMA copies."""
 
@@ -62,9 +63,10 @@ def refusal(kernel: Emitted, operands: Mapping[str, Tensor]) -> str | None:
     for name in _copied(kernel):
         if (reason := _alignment(name, operands[name])) is not None:
             return reason
-    tiles, available = _tiles(program, sizes_of(program, operands)), multiprocessors(first.device)
+    sizes, available = sizes_of(program, operands), multiprocessors(first.device)
+    tiles = prod(sizes[axis.of] / axis.block for axis in program.grid)
     if tiles < FEWEST * available:
-        return f"{tiles} tiles leave some of {available} multiprocessors without work"
+        return f"{tiles:.3g} full tiles leave some of {available} multiprocessors without work"
     return None
 
 
@@ -103,10 +105,7 @@ def _alignment(name: str, x: Tensor) -> str | None:
 
 
 def _tiles(program: TileProgram, sizes: Mapping[str, int]) -> int:
-    count = 1
-    for axis in program.grid:
-        count *= -(-sizes[axis.of] // axis.block)
-    return count
+    return prod(ceil(sizes[axis.of] / axis.block) for axis in program.grid)
 
 
 # --- launching -----------------------------------------------------------------------------------

@@ -23,7 +23,16 @@ from pypm.tiles.emulator.memory import Agent, Job, SharedTile
 from pypm.tiles.partition import Aref
 from pypm.tiles.program import DTYPES, DotTiles, statement_text
 
-__all__ = ["PipelineSpan", "TimedMachine", "spans_of", "timeline"]
+__all__ = [
+    "BYTES",
+    "LATENCY",
+    "OPERATIONS",
+    "WRITES",
+    "PipelineSpan",
+    "TimedMachine",
+    "spans_of",
+    "timeline",
+]
 
 OPERATIONS: Final = 4096.0
 """Floating-point operations of products in a cycle."""

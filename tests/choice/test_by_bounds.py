@@ -63,8 +63,8 @@ def by_tiles(rows: int, columns: int, inner: int, hardware: str = "H100") -> Rep
         ((8192, 4096, 4096), None),
         ((8192, 4100, 4096), "the rows of `out` are 8200 bytes apart"),
         ((8192, 4096, 4100), "the rows of `x` are 8200 bytes apart, and 16 must divide that"),
-        ((128, 4096, 4096), "tiles leave some of 132 multiprocessors without work"),
-        ((1, 14336, 4096), "tiles leave some of 132 multiprocessors without work"),
+        ((64, 4096, 4096), "full tiles leave some of 132 multiprocessors without work"),
+        ((1, 14336, 4096), "full tiles leave some of 132 multiprocessors without work"),
     ],
 )
 def test_kernels_for_hopper_are_chosen_where_they_run(

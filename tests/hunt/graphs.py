@@ -345,7 +345,7 @@ def _anywhere() -> Iterator[None]:
         stack.enter_context(mock.patch.object(by_blocks, "gains_nothing", return_value=None))
         types = (*kernel.TYPES, torch.float64)
         stack.enter_context(mock.patch.object(kernel, "TYPES", types))
-        stack.enter_context(mock.patch.object(launch, "MULTIPROCESSORS", 1))
+        stack.enter_context(mock.patch.object(launch, "FEWEST", 0))
         for module in (recurrences, gru, lstm):
             stack.enter_context(mock.patch.object(module, "FEW", STEPS))
         for module in (epilogue, quantization, rotary):

@@ -11,12 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from typer.testing import CliRunner, Result
 
+from pypm.tiles.configurations import configurations
 from pypm.tiles.emit import emitted
 from pypm.tiles.partition import Rings, partitioned
 from pypm.tiles.reading import parsed
 from pypm.tiles.timeline import timeline
 from pypm.tools.cli import app
 from tests.floors import ROOT
+
+RINGS = next(at.rings for at in configurations() if (at.products, at.columns) == (2, 64))
 
 
 class Mlp(torch.nn.Module):
@@ -55,7 +58,7 @@ def test_a_region_is_shown_as_program_partition_and_text() -> None:
     said = run("--region", "mul").stdout
     program, partition, text = said.split("\n\n", 2)
     assert "c1 = dot(a, b1.T, c1)" in parsed(f"{program}\n").__str__()
-    source = partitioned(parsed(f"{program}\n"), Rings(3, 1, 2, 4))
+    source = partitioned(parsed(f"{program}\n"), RINGS)
     assert f"{partition}\n" == str(source)
     assert text == emitted(source).text
 
@@ -66,9 +69,7 @@ def test_the_pipeline_of_a_region_is_drawn() -> None:
         "the pipeline over time is in out.svg"
         in run("--region", "mul", "--timeline", "out.svg").stdout
     )
-    source = partitioned(
-        parsed(run("--region", "mul").stdout.split("\n\n")[0] + "\n"), Rings(3, 1, 2, 4)
-    )
+    source = partitioned(parsed(run("--region", "mul").stdout.split("\n\n")[0] + "\n"), RINGS)
     assert Path("out.svg").read_text() == timeline(emitted(source))
     assert "are of one region" in run("--timeline", "out.svg", code=2).output
 

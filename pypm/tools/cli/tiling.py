@@ -33,6 +33,7 @@ def tiles(
     from pypm.fx import find
     from pypm.rules.tiles import Epilogue
     from pypm.tiles.build import built
+    from pypm.tiles.configurations import configured_for
     from pypm.tiles.emit import emitted
     from pypm.tiles.partition import partitioned
     from pypm.tiles.program import TileError
@@ -54,10 +55,10 @@ def tiles(
             except TileError as error:
                 say(f"{name}: {error.diagnostic.message}")
         return
-    made = tile_region(found[region])
-    source = partitioned(made.program, made.rings)
+    program, rings = configured_for(tile_region(found[region]))
+    source = partitioned(program, rings)
     kernel = emitted(source)
-    say(f"{made.program}\n{source}\n{kernel.text}", nl=False)
+    say(f"{program}\n{source}\n{kernel.text}", nl=False)
     if build:
         say(f"\n{built(kernel)}")
     if timeline is not None:
