@@ -20,7 +20,7 @@ from pypm.fx import metadata
 from pypm.tiles.launch import multiprocessors
 from pypm.tiles.operator import inputs_of
 from pypm.tiles.partition import Rings
-from pypm.tiles.program import DTYPES, DotTiles, LoadTile, TileProgram
+from pypm.tiles.program import DTYPES, DotTiles, LoadTile, TileAxis, TileProgram
 from pypm.tiles.reference import sizes_of
 from pypm.tiles.regions import TileRegion
 from pypm.tiles.timeline import BYTES, LATENCY, OPERATIONS, WRITES
@@ -93,27 +93,28 @@ def configured(
     dots = [s for s in program.body if isinstance(s, DotTiles)]
     is_plain = all(isinstance(s, DotTiles | LoadTile) for s in program.body)
     found = [each for each in configurations() if each.products == len(dots)]
-    if not is_plain or len(program.grid) != 2 or not found:
+    inner = program.loop
+    if inner is None or not is_plain or len(program.grid) != 2 or not found:
         return program, rings
     first, second = (sizes[axis.of] for axis in program.grid)
 
     def cost(at: TileConfiguration) -> tuple[bool, float, int]:
         count = ceil(first / at.rows) * ceil(second / at.columns)
-        turns = ceil(sizes[program.loop.of] / at.inner)
+        turns = ceil(sizes[inner.of] / at.inner)
         waves = ceil(count / multiprocessors)
-        return count < multiprocessors, waves * _cycles(program, at, turns), count
+        return count < multiprocessors, waves * _cycles(program, inner, at, turns), count
 
     best = min(found, key=cost)
     rows, columns = program.grid
     grid = replace(rows, block=best.rows), replace(columns, block=best.columns)
-    loop = replace(program.loop, block=best.inner)
+    loop = replace(inner, block=best.inner)
     return replace(program, grid=grid, loop=loop), best.rings
 
 
-def _cycles(program: TileProgram, at: TileConfiguration, turns: int) -> float:
+def _cycles(program: TileProgram, inner: TileAxis, at: TileConfiguration, turns: int) -> float:
     """Return the cycles of a tile, whose turns are bound by products or by copies."""
     blocks = (at.rows, at.columns, at.inner)
-    named = dict(zip((*(a.name for a in program.grid), program.loop.name), blocks, strict=True))
+    named = dict(zip((*(a.name for a in program.grid), inner.name), blocks, strict=True))
     loads = [s for s in program.body if isinstance(s, LoadTile)]
     copied = sum(
         prod(named.get(d, 1) for d in load.dims)

@@ -2,7 +2,7 @@
 
 For each shape of tiles it compiles kernels for Hopper, which needs Triton and no GPU: with as many
 slots as fit into shared memory, one and two products in flight, and the fewest pieces in which
-nothing is spilled. The programs have a bias, an activation and a residual, as many registers as
+nothing is spilled and no product is serialized. The programs have a bias, an activation and a residual, as many registers as
 models need.
 """
 
@@ -85,7 +85,9 @@ def kernel_in(at: TileConfiguration) -> Emitted:
 
 
 def found_by_compiling() -> Iterator[TileConfiguration]:
-    """Yield the configurations without spills, for each shape and number of products in flight."""
+    """Yield the configurations without spills and serialized products, for each shape and number
+    of products in flight.
+    """
     for products, rows, columns, groups in SHAPES:
         for in_flight in (1, 2):
             for pieces in PIECES:
@@ -105,6 +107,8 @@ def _deepest(at: TileConfiguration) -> TileConfiguration | None:
         except TileError:
             continue
         found = built(kernel)
+        if found.is_serialized:
+            return None
         return replace(deep, registers=found.registers, spilled=found.spilled, shared=found.shared)
     return None
 

@@ -140,7 +140,9 @@ def spans_of(kernel: Emitted, tiles: int, turns: int) -> list[PipelineSpan]:
     """Return the spans of one program that computes some tiles, with so many turns of the loop."""
     program = kernel.source.program
     first, *others = program.grid
-    sizes = {"1": 1, first.of: first.block * tiles, program.loop.of: program.loop.block * turns}
+    sizes = {"1": 1, first.of: first.block * tiles}
+    if program.loop is not None:
+        sizes[program.loop.of] = program.loop.block * turns
     sizes |= {axis.of: axis.block for axis in others}
     operands = {
         o.name: torch.zeros([sizes[name] for name in o.sizes], dtype=DTYPES[o.dtype])

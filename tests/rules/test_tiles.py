@@ -104,7 +104,7 @@ def test_every_linear(linear: str, way: str) -> None:
 
 @pytest.mark.usefixtures("hopper")
 @settings(
-    max_examples=40,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

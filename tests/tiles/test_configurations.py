@@ -61,7 +61,8 @@ def test_the_search_takes_the_most_slots_and_the_fewest_pieces(
     def build(kernel: search.Emitted) -> Built:
         rings = kernel.source.rings
         asked.append(rings)
-        return Built(kernel.digest, "", 99, 0 if rings.pieces > 2 else 8, kernel.source.shared)
+        spilled = 0 if rings.pieces > 1 else 8
+        return Built(kernel.digest, "", 99, spilled, kernel.source.shared, rings.pieces == 2)
 
     monkeypatch.setattr(search, "built", build)
     monkeypatch.setattr(search, "SHAPES", ((1, 128, 256, 2), (2, 64, 64, 1)))
