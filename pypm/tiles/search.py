@@ -2,8 +2,8 @@
 
 For each shape of tiles it compiles kernels for Hopper, which needs Triton and no GPU: with as many
 slots as fit into shared memory, one and two products in flight, and the fewest pieces in which
-nothing is spilled and no product is serialized. The programs have a bias, an activation and a residual, as many registers as
-models need.
+nothing is spilled and no product is serialized. The programs have a bias, an activation and a
+residual, as many registers as models need.
 """
 
 from __future__ import annotations
