@@ -45,6 +45,8 @@ newest: env ## the tests nearest to torch, with the newest torch, in build/newes
 	    torch$(if $(TORCH),==$(TORCH)) -e '.[models,test]'
 	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile \
 	    tests/test_torch_internals.py tests/fx tests/integrations tests/kernels $(ARGS)
+	$(PY) -m tests.models.sites build/sites.json
+	$(NEWEST)/bin/python -m tests.models.sites build/sites-newest.json --against build/sites.json
 
 PAIRS := 1000000
 MODELS := 1000
