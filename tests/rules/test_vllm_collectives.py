@@ -162,6 +162,15 @@ def test_without_room_for_the_tokens(vllm_state: None) -> None:
     assert "no workspace for the kernel" in report.refusals[0].reason
 
 
+@pytest.mark.parametrize("tokens", [ROWS, None])
+def test_more_rows_than_tokens(tokens: int | None) -> None:
+    def spelled(x, w):
+        return norm_ir(reduced(x.repeat(3, 1)), w)
+
+    _, report = rewritten(spelled, "x w", vllm.ALL_REDUCE, tokens)
+    assert "a smaller one than the rows take" in report.refusals[0].reason
+
+
 # --- near misses ---------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 import torch
 
 from pypm import decline, pattern, rule
-from pypm.fx import Namespace, declare, known_to_hold
+from pypm.fx import Namespace, declare, is_known_scalar, known_to_hold
 from pypm.rules.vllm.norms import MISFIT, Norm, NormOfSum, Sum, fit
 from pypm.rules.vllm.operators import VLLM, fused, last_reader
 
@@ -150,7 +150,7 @@ def reduced_by_kernel(x, r, w, eps, group, match):
         return decline(OTHER_GROUP)
     tokens = tokens_with_room(x, own.world_size)
     if tokens is None:
-        return decline("vLLM has no workspace for the kernel, or a smaller one than tokens take")
+        return decline("vLLM has no workspace for the kernel, or a smaller one than the rows take")
     theirs = import_module("vllm.compilation.passes.fusion.allreduce_rms_fusion")
     given = theirs.FlashInferFusedAllReduceParams(own.world_size, tokens)
     code = int(theirs.ar_fusion_patterns.kARResidualRMSNorm)
@@ -166,13 +166,16 @@ def reduced_by_kernel(x, r, w, eps, group, match):
 
 def tokens_with_room(x, ranks):
     """Return the largest number of tokens that vLLM compiles this graph for, or None if the kernel
-    has no workspace for as many.
+    has no workspace for as many, or x may have more rows.
 
     Only a workspace counts that one of vLLM's passes has made: to make one is a collective.
     """
     known = import_module("vllm.distributed.device_communicators.flashinfer_all_reduce")
     passes = import_module("vllm.compilation.passes.inductor_pass")
     tokens, workspace = passes.get_pass_context().compile_range.end, getattr(known, WORKSPACE, None)
+    rows = x.shape[0]
+    if not (rows <= tokens if is_known_scalar(rows) else rows.node.expr.is_Symbol):
+        return None
     is_known = workspace is not None and workspace.is_buffer_size_sufficient(
         tp_size=ranks, num_tokens=tokens, hidden_dim=x.shape[-1], dtype=x.dtype
     )
