@@ -2,7 +2,7 @@
 
 import torch
 
-from pypm import pattern, rule
+from pypm import let, pattern, record, rule, var
 from pypm.fx import GETITEM
 from pypm.rules.vllm.eight_bits import TYPE, Static, room, shaped
 from pypm.rules.vllm.four_bits import Packed
@@ -24,7 +24,9 @@ def StaticAttention(q, k, v, out, layer, after, scale):
 
 
 @pattern
-def PackedAttention(q, k, v, out, layer, after, scale, s):
+def PackedAttention(q, k, v, out, how, scale, s):
+    layer, after = var(), var()
+    let(how=record(layer=layer, after=after))
     y = Packed(Attended(q, k, v, out, layer, after), scale, True, s)
     assert out.shape[-1] % 16 == 0  # no scale is for values of two heads
     return GETITEM(y, 1), GETITEM(y, 2)
@@ -40,12 +42,13 @@ def attention_static(q, k, v, out, layer, after, scale, match):
 
 
 @rule(PackedAttention)
-def attention_packed(q, k, v, out, layer, after, scale, s, match):
+def attention_packed(q, k, v, out, how, scale, s, match):
     packed = torch.empty(
         (*out.shape[:-1], out.shape[-1] // 2), dtype=torch.uint8, device=out.device
     )
     made = fused(
-        "unified_attention_with_output", q, k, v, packed, layer, scale, s.view(TYPE), after
+        "unified_attention_with_output",
+        *(q, k, v, packed, how.layer, scale, s.view(TYPE), how.after),
     )
     if isinstance(made, list):
         made[1] = made[1].view(s.dtype)
