@@ -19,11 +19,8 @@ from pypm.tiles.arguments import (
     SizeArgument,
     StrideArgument,
 )
-from pypm.tiles.grid_text import GridText
-from pypm.tiles.layouts import TileLayouts
 from pypm.tiles.meaning import meaning
 from pypm.tiles.partition import Aref, Await, Consumed, Get, Issue, Perform, Specialized, Step
-from pypm.tiles.prelude import PRELUDE
 from pypm.tiles.program import (
     Dims,
     DotTiles,
@@ -33,7 +30,10 @@ from pypm.tiles.program import (
     StoreTile,
     reads,
 )
-from pypm.tiles.tile_text import TileText
+from pypm.tiles.text.grid_text import GridText
+from pypm.tiles.text.layouts import TileLayouts
+from pypm.tiles.text.prelude import PRELUDE
+from pypm.tiles.text.tile_text import TileText
 
 __all__ = ["CONSUMER_REGISTERS", "Emitted", "emitted"]
 
@@ -105,6 +105,9 @@ class _Emitter:
             yield Pointer(f"{name}_ptr", side.operand, is_packed)
             for dim, unit in strides.items():
                 yield StrideArgument(f"{name}_stride{dim}", side.operand, dim, unit)
+        if program.segments is not None:
+            yield Pointer(f"{program.segments.ends}_ptr", program.segments.ends)
+            yield StrideArgument(f"{program.segments.ends}_stride0", program.segments.ends, 0)
         used = [axis.of for axis in program.axes.values()]
         used += [s.size for s in program.statements if isinstance(s, SizeTile)]
         yield from (SizeArgument(name) for name in dict.fromkeys(used) if not name.isdigit())

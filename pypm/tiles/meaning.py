@@ -20,6 +20,7 @@ from pypm.tiles.program import (
     MapTiles,
     PlaceTile,
     ReduceTile,
+    Segments,
     SizeTile,
     Statement,
     StoreTile,
@@ -141,6 +142,18 @@ class _Meaning:
         if p.visits is not None and p.visits.axis not in {a.name for a in p.grid}:
             help = "a loop begins and ends relative to a tile of the grid"
             self.fail("for", f"there is no axis `{p.visits.axis}` of the grid", help)
+
+        if p.segments is not None:
+            self.segmented(p.segments)
+
+    def segmented(self, segments: Segments) -> None:
+        p, help = self.program, "write `rows i of e: 1 of E end at ends`, of an i32[E, 1]"
+        found = [o for o in p.operands if o.name == segments.ends]
+        shapes = [(o.dtype, o.sizes) for o in found]
+        if shapes != [("i32", (segments.axis.of, "1"))] or segments.axis.block != 1:
+            self.fail("rows", f"`{segments.ends}` has no ends of segments", help)
+        if segments.rows not in {a.name for a in p.grid} or p.visits is not None:
+            self.fail("rows", f"no rows `{segments.rows}` of the grid have segments", help)
 
     def part(self, statements: Sequence[Statement], carried: frozenset[str]) -> None:
         for statement in statements:

@@ -287,7 +287,8 @@ class _Partition:
         if not arefs:
             return CAPTURES  # what sums between warps need is less
         rings = sum(a.depth * (a.size + 2 * BARRIER) for a in arefs)
-        staged = sum(self.bytes(s.operand, s.dims) for s in self.stores)
+        stores = self.stores if self.program.segments is None else ()
+        staged = sum(self.bytes(s.operand, s.dims) for s in stores)
         return rings + staged // self.rings.pieces + CAPTURES
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "MapTiles",
     "PlaceTile",
     "ReduceTile",
+    "Segments",
     "SizeTile",
     "Statement",
     "StoreTile",
@@ -107,6 +108,19 @@ class LoopRange:
         first = 0 if self.first is None else max(start + self.first, 0) // block
         end = size if self.end is None else min(size, max(start + self.end, 0))
         return range(first, -(-end // block))
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Rows that belong to the places of another axis, one after another, as tokens to experts.
+
+    Those of a place end before the number that an operand has for it. A tile has rows of one place,
+    and nothing is stored beyond their end; places may have none.
+    """
+
+    rows: str
+    axis: TileAxis
+    ends: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +237,7 @@ class TileProgram:
     after: tuple[Statement, ...]
     visits: LoopRange | None = None
     """The range of the loop; None for the whole axis."""
+    segments: Segments | None = None
 
     def __str__(self) -> str:
         return printed(self)
@@ -230,7 +245,8 @@ class TileProgram:
     @property
     def axes(self) -> dict[str, TileAxis]:
         loop = () if self.loop is None else (self.loop,)
-        return {axis.name: axis for axis in (*self.grid, *loop)}
+        others = loop if self.segments is None else (self.segments.axis, *loop)
+        return {axis.name: axis for axis in (*self.grid, *others)}
 
     @property
     def statements(self) -> Iterator[Statement]:
@@ -268,6 +284,9 @@ def printed(program: TileProgram) -> str:
     """Return the text of a program, which `pypm.tiles.reading.parsed` reads."""
     lines = [f"{o.name}: {o.dtype}[{', '.join(o.sizes)}]" for o in program.operands]
     lines.append("tile " + ", ".join(map(_axis, program.grid)))
+    if program.segments is not None:
+        rows, axis, ends = program.segments.rows, program.segments.axis, program.segments.ends
+        lines.append(f"rows {rows} of {_axis(axis)} end at {ends}")
     lines += map(statement_text, program.before)
     if program.loop is not None:
         lines.append(f"for {_axis(program.loop)}{_visits(program.visits)}")

@@ -18,6 +18,7 @@ from pypm.tiles.program import (
     MapTiles,
     PlaceTile,
     ReduceTile,
+    Segments,
     SizeTile,
     Statement,
     StoreTile,
@@ -33,6 +34,7 @@ _DIMS: Final = r"\[(\w+(?:, \w+)+)\]"
 _OPERAND: Final = re.compile(rf"({NAME}): (\w+){_DIMS}")
 _AXIS: Final = re.compile(rf"({NAME}): (\d+) of (\w+)")
 _VISITS: Final = re.compile(r"(.*?)( from (\w+) ([-+]) (\d+))?( to (\w+) ([-+]) (\d+))?")
+_SEGMENTS: Final = re.compile(rf"rows ({NAME}) of ({NAME}): (\d+) of (\w+) end at ({NAME})")
 _FILL: Final = re.compile(rf"({NAME}) = ([-+.\deinf]+){_DIMS}")
 _LOAD: Final = re.compile(rf"({NAME}) = ({NAME}){_DIMS}")
 _PLACE: Final = re.compile(rf"({NAME}) = place\(({NAME})\){_DIMS}")
@@ -113,6 +115,10 @@ class _TileReader:
             TileOperand(m[1], m[2], tuple(m[3].split(", "))) for m in self.while_matching(_OPERAND)
         ]
         grid = self.axes("tile", self.line())
+        segments = [
+            Segments(m[1], TileAxis(m[2], int(m[3]), m[4]), m[5])
+            for m in self.while_matching(_SEGMENTS)
+        ]
         before = self.statements("")
         loop, visits = self.loop()
         body = () if loop is None else self.statements("  ")
@@ -124,7 +130,9 @@ class _TileReader:
                 ' maps `y = map "..." c, s` or stores `out[i, j] = y`',
             )
         before = () if loop is None else before
-        return TileProgram(tuple(operands), tuple(grid), before, loop, body, after, visits)
+        return TileProgram(
+            tuple(operands), tuple(grid), before, loop, body, after, visits, *segments[:1]
+        )
 
 
 def _statement(text: str) -> Statement | None:

@@ -54,9 +54,7 @@ def execute(
     disagree about a size.
     """
     sizes = sizes_of(program, operands)
-    counts = [range(-(-sizes[axis.of] // axis.block)) for axis in program.grid]
-    for place in product(*counts):
-        at = {axis.name: n * axis.block for axis, n in zip(program.grid, place, strict=True)}
+    for at in _tiles(program, operands, sizes):
         run = _TileRun(program, operands, sizes, dtype, {})
         for statement, where in _unrolled(program, sizes, at):
             run.perform(statement, where)
@@ -85,6 +83,25 @@ def whole(
         else:
             run.perform(statement, at)
     return found
+
+
+def _tiles(
+    program: TileProgram, operands: Mapping[str, Tensor], sizes: Mapping[str, int]
+) -> Iterator[dict[str, int]]:
+    """Yield where each tile begins on every axis, and the end of its segment of rows."""
+    segments = program.segments
+    counts = [range(-(-sizes[axis.of] // axis.block)) for axis in program.grid]
+    for place in product(*counts):
+        at = {axis.name: n * axis.block for axis, n in zip(program.grid, place, strict=True)}
+        if segments is None:
+            yield at
+            continue
+        begin, offset = 0, at[segments.rows]
+        for n, end in enumerate(operands[segments.ends].flatten().tolist()):
+            if begin + offset < end:
+                rows = {segments.rows: begin + offset, f"{segments.rows} end": end}
+                yield {**at, **rows, segments.axis.name: n}
+            begin = end
 
 
 def _unrolled(
@@ -155,7 +172,10 @@ class _TileRun:
     def places(self, dims: Dims, at: Mapping[str, int]) -> tuple[slice, ...]:
         starts = [at.get(d, 0) for d in dims]
         blocks = [1] * (len(dims) - 2) + [*self.program.blocks(dims)]
-        return tuple(slice(s, s + n) for s, n in zip(starts, blocks, strict=True))
+        ends = [at.get(f"{d} end", s + n) for d, s, n in zip(dims, starts, blocks, strict=True)]
+        return tuple(
+            slice(s, min(s + n, end)) for s, n, end in zip(starts, blocks, ends, strict=True)
+        )
 
 
 def rounded(x: Tensor, dtype: str) -> Tensor:

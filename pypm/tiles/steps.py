@@ -171,11 +171,12 @@ class Specialized:
     def strides(self, operand: str, dims: Dims) -> dict[int, int]:
         """Return the dimensions by whose strides consumers find a tile, with units of elements.
 
-        Without products, rows are packed: a thread accesses 16 bytes at once if all rows begin at
-        multiples of 16 bytes, which follows from their length if that is a number.
+        Without products, and in results, rows are packed: a thread accesses 16 bytes at once if all
+        rows begin at multiples of 16 bytes, which follows from their length if that is a number.
         """
         used = {n: 1 for n, axis in enumerate(dims) if axis != "1"}
-        if self.arefs or dims[-1] == "1":
+        is_packed = not self.arefs or operand in self.program.results
+        if dims[-1] == "1" or not is_packed:
             return used
         del used[len(dims) - 1]
         found = self.program.operand(operand)
@@ -185,6 +186,9 @@ class Specialized:
         return dict.fromkeys(used, unit)
 
     def is_staged(self, store: StoreTile) -> bool:
+        segments = self.program.segments
+        if segments is not None and store.dims[-2] == segments.rows:
+            return False  # a copy would go on beyond the end of the segment
         dtype = DTYPES[self.program.operand(store.operand).dtype]
         return "1" not in store.dims[-2:] and dtype.itemsize == 2
 

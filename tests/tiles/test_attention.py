@@ -17,15 +17,15 @@ from pypm.kernels.attention.programs import reference as by_scores
 from pypm.rules.attention.layouts import arranged, of_rank_four
 from pypm.rules.attention.patterns import Attention
 from pypm.rules.attention.scores.program import read_scores
-from pypm.tiles.attention import AttentionTiles, attention_tiles
 from pypm.tiles.build import built
 from pypm.tiles.emit import Emitted, emitted
 from pypm.tiles.emulator import Emulation, Fault, emulate
+from pypm.tiles.families.attention import AttentionTiles, attention_tiles
+from pypm.tiles.families.scores import key_range
 from pypm.tiles.partition import SHARED_MEMORY, Rings, partitioned
 from pypm.tiles.program import LoopRange, TileAxis, TileError, TileProgram
 from pypm.tiles.reading import parsed
 from pypm.tiles.reference import execute
-from pypm.tiles.scores import key_range
 from tests.kernels.triton_checks import needs_triton
 
 PROGRAMS = {

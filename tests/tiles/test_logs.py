@@ -19,6 +19,7 @@ from pypm.tiles.partition import Aref, Consumed, Get, Rings
 from tests.properties.oracle import ask, require_oracle
 from tests.tiles.cases import GATED, GEMM, agrees, kernel
 from tests.tiles.test_attention import AHEAD, attended, attends
+from tests.tiles.test_experts import grouped, kernel_for
 
 pytestmark = pytest.mark.usefixtures("oracle")
 
@@ -168,6 +169,17 @@ def test_logs_of_attention_are_runs_of_the_protocol(name: str, rings: Rings) -> 
     asked = judged(made, attends(name, sizes, 0, rings, programs=2), turns * 2)
     assert len(asked) == (6 if rings.ahead else 4)  # a ring is judged by itself if read ahead
     assert ask(asked) == ["accepted"] * len(asked)
+
+
+def test_logs_of_experts_are_runs_of_the_protocol() -> None:
+    """Tiles beyond the last expert have no turns."""
+    counts = (0, 130, 1, 200)
+    for rings in (Rings(1, 0, 2), Rings(3, 1, 2)):
+        found, made = grouped(counts, 140, 150, 1, rings), kernel_for(True, rings)
+        full = sum(-(-count // 128) for count in counts)
+        most = -(-sum(counts) // 128) + len(counts)
+        asked = judged(made, found, ([3] * full + [0] * (most - full)) * 2)
+        assert ask(asked) == ["accepted"] * 2
 
 
 @pytest.mark.parametrize("word", ["P", "G0", "G1", "F0", "F1", "L3", "E0:2"])

@@ -19,11 +19,11 @@ from pypm.rules.vocabulary.activations import Activation
 from pypm.tiles.build import built
 from pypm.tiles.emit import Emitted, emitted
 from pypm.tiles.emulator import Fault, emulate
+from pypm.tiles.families.rows import NormOf, Quantization, RowTiles, gated_tiles, norm_tiles
 from pypm.tiles.partition import Rings, partitioned
 from pypm.tiles.program import TileError
 from pypm.tiles.reading import parsed
 from pypm.tiles.reference import execute
-from pypm.tiles.rows import NormOf, Quantization, RowTiles, gated_tiles, norm_tiles
 from tests.kernels.triton_checks import needs_triton
 
 TOLERANCES = {torch.bfloat16: 2e-2, torch.float16: 2e-3, torch.float32: 1e-4}

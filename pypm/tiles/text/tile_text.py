@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from pypm.kernels.support.pointwise import parse, statements
-from pypm.tiles.layouts import TileLayouts
 from pypm.tiles.meaning import INTEGERS
 from pypm.tiles.program import (
     DTYPES,
@@ -24,6 +23,7 @@ from pypm.tiles.program import (
     StoreTile,
 )
 from pypm.tiles.steps import Specialized
+from pypm.tiles.text.layouts import TileLayouts
 
 __all__ = ["TileText"]
 
@@ -126,8 +126,10 @@ class TileText:
                 places.append(f"{index}.to(gl.int64) * {stride}")
             else:
                 places.append(index)
-            known = self.source.program.axes[axis]
-            if not known.is_whole or int(known.of) < known.block:
+            known, segments = self.source.program.axes[axis], self.source.program.segments
+            if segments is not None and axis == segments.rows:
+                masks.append(f"({index} < {axis}_end)")
+            elif not known.is_whole or int(known.of) < known.block:
                 masks.append(f"({index} < {known.of})")
         return " + ".join(places), " & ".join(masks)
 

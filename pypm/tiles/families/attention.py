@@ -17,6 +17,7 @@ from torch import Tensor
 from pypm.diagnostics import Diagnostic
 from pypm.kernels.attention.expressions import TRUE, Element, Name, Number
 from pypm.kernels.attention.programs import ScoreProgram
+from pypm.tiles.families.scores import NoScores, ScoreSteps, key_range
 from pypm.tiles.meaning import meaning
 from pypm.tiles.partition import Rings
 from pypm.tiles.program import (
@@ -37,7 +38,6 @@ from pypm.tiles.program import (
     TileOperand,
     TileProgram,
 )
-from pypm.tiles.scores import NoScores, ScoreSteps, key_range
 
 __all__ = ["AttentionTiles", "attention_tiles"]
 

@@ -1,0 +1,1 @@
+"""Tile programs of families of computations: attention, experts, rows without products."""
