@@ -78,6 +78,18 @@ def test_phases_go_on_from_tile_to_tile() -> None:
     agrees(GEMM, Rings(2, 1), (300, 200, 3 * 64), 4, programs=1)
 
 
+@pytest.mark.parametrize("rings", [Rings(3, 0), Rings(2, 1, 2), Rings(4, 2)])
+def test_two_products_of_a_turn_in_one_accumulator(rings: Rings) -> None:
+    text = GATED.replace("  u = dot(a, c.T, u)", "  g = dot(a, c.T, g)")
+    text = text.replace("u = 0.0[i, j]\n", "").replace(";mul(v0,s0)", "").replace("g, u", "g")
+    made = kernel(text, rings)
+    given = drawn(made.source.program, {"M": 70, "N": 50, "K": 300}, 0)
+    emulate(made, given)
+    wide = {name: x.double() for name, x in given.items()}
+    exact = torch.nn.functional.silu(wide["x"] @ wide["gate"] + wide["x"] @ wide["up"].T)
+    torch.testing.assert_close(wide["out"], exact, rtol=2e-2, atol=2e-2)
+
+
 def test_more_programs_than_tiles() -> None:
     agrees(GEMM, Rings(3, 1), (64, 64, 64), 5, programs=4)
 
