@@ -374,15 +374,13 @@ def test_mutants_are_found(name: str) -> None:
 # --- builds --------------------------------------------------------------------------------------
 
 
-def check_build(name: str, width: int, dtype: torch.dtype, rings: Rings, keys: int) -> None:
+def check_build(name: str, width: int, dtype: torch.dtype) -> None:
     q, k, v, *tensors = drawn((1, 1, 1, 8, 8), width, dtype, 0)
     made = attention_tiles(ScoreProgram.parse(PROGRAMS[name]), q, k, v, tensors, 0.125)
-    _, kernel = with_rings(made, rings, keys)
+    kernel = emitted(partitioned(made.program, made.rings))
     found = built(kernel)
-    assert (
-        found.digest
-        == attends(name, (1, 1, 1, 70, 70), 0, rings, width=width, dtype=dtype, keys=keys).digest
-    )
+    run = attends(name, (1, 1, 1, 70, 70), 0, made.rings, width=width, dtype=dtype)
+    assert found.digest == run.digest
     assert ".target sm_90a" in found.ptx
     assert found.spilled == 0
     assert not found.is_serialized
@@ -396,7 +394,7 @@ def check_build(name: str, width: int, dtype: torch.dtype, rings: Rings, keys: i
      *(pytest.param(name, 128, torch.bfloat16, marks=pytest.mark.soak) for name in PROGRAMS)],
 )  # fmt: skip
 def test_built_for_hopper(name: str, width: int, dtype: torch.dtype) -> None:
-    check_build(name, width, dtype, AHEAD, 64)
+    check_build(name, width, dtype)
 
 
 @needs_triton

@@ -156,8 +156,11 @@ class _AttentionBuilder:
         )
         meaning(made)
         elements = tuple((name, element) for element, name in self.elements.items())
-        # with two groups, products of the last turn in flight do not fit beside those of this one
-        rings = Rings(depth=2, in_flight=0, groups=2, ahead=1)
+        # with two groups, products of the last turn in flight do not fit beside those of this one,
+        # and scores a turn ahead do not fit beside what consumers load, in heads of 128
+        loads = sum(isinstance(s, LoadTile) for s in self.body)
+        ahead = 0 if loads > 2 and self.size > 64 else 1
+        rings = Rings(depth=2, in_flight=0, groups=2, ahead=ahead)
         return AttentionTiles(made, rings, elements)
 
     def softmax(self) -> None:
