@@ -82,7 +82,7 @@ out[i, j] = y
 """
 Rings: TypeAlias = tuple[int, int, int, int]
 """Slots, products in flight, groups, pieces."""
-USUAL: Final[Rings] = (3, 1, 2, 4)
+USUAL: Final[Rings] = (4, 1, 2, 4)
 CASES: Final[dict[str, tuple[str, Rings]]] = {
     f"{name}, {dtype}, rings {rings}": (text.replace("bf16", dtype), rings)
     for name, text in (("product", PRODUCT), ("bias and GELU", GELU), ("gated, residual", GATED))
@@ -100,7 +100,7 @@ PATIENCE: Final = 60.0
 """The seconds after which a line is taken to have hung."""
 LAYERS: Final = ((4096, 4096, 4096), (8192, 14336, 4096))
 RINGS: Final[tuple[Rings, ...]] = (
-    USUAL, (2, 1, 2, 4), (3, 0, 2, 4), (3, 2, 2, 4), (4, 1, 2, 8), (4, 2, 2, 8), (2, 0, 2, 4),
+    USUAL, (4, 0, 2, 4), (4, 2, 2, 4), (3, 1, 2, 4), (2, 1, 2, 4), (2, 0, 2, 4), (1, 0, 2, 4),
 )  # fmt: skip
 
 

@@ -29,7 +29,8 @@ from benchmarks.gpu.parts import PARTS, Part
 from benchmarks.results import setting
 from pypm.choice import gpu_times
 from pypm.choice.measuring import Measured
-from pypm.tiles.operator import emulated
+from pypm.tiles.operator import emulated, kernel_for
+from pypm.tiles.reading import parsed
 from pypm.timing import Times
 from tests.floors import ROOT
 
@@ -178,6 +179,18 @@ def test_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row[-1] for row in found["layers"]["rows"]] == ["slower than torch.compile"] * 2
     rings = {kernel.source.rings for kernel, _ in launches}
     assert {(each.depth, each.in_flight) for each in rings} >= {*tiles.DEPTHS}
+
+
+def test_all_kernels_of_the_part_can_be_placed() -> None:
+    kernels = [*tiles.CASES.values(), *((tiles.PRODUCT, rings) for rings in tiles.RINGS)]
+    for text, rings in kernels:
+        assert kernel_for(text, rings).source.rings.depth == rings[0]
+    assert len(tiles.CASES) * len(tiles.SIZES) == 60
+    for text, _ in tiles.CASES.values():
+        program = parsed(text)
+        for m, n, k in tiles.SIZES:
+            sizes = {"1": 8, "M": m, "N": n, "K": k}
+            assert all(sizes[operand.sizes[1]] % 8 == 0 for operand in program.operands)
 
 
 @pytest.mark.usefixtures("stand_ins")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,15 +12,20 @@ from torch import Tensor
 from torch._subclasses import FakeTensor, FakeTensorMode, fake_tensor
 
 from pypm.tiles import launch
+from pypm.tiles.arguments import Descriptor
+from pypm.tiles.build import compiled
+from pypm.tiles.configurations import configurations
 from pypm.tiles.launch import launched, refusal
 from pypm.tiles.operator import emulated, tile_kernel
 from pypm.tiles.operator import launch as call
 from pypm.tiles.partition import Rings
+from pypm.tiles.search import kernel_in
 from tests.kernels.triton_checks import needs_triton
 from tests.tiles.cases import GATED, GEMM, drawn, expected, kernel
 from tests.tiles.stand_in import StandInKernel
 
 RINGS = Rings(3, 1, 2, 2)
+SMALLEST = next(at for at in configurations() if at.columns == 64)
 
 
 @pytest.fixture
@@ -98,6 +104,36 @@ def test_the_operator_launches(handles: list[StandInKernel]) -> None:
     with pytest.raises(ValueError, match=r"0\.5 full tiles leave some of 3 multiprocessors"):
         call([x[:64] if x.shape[0] == 256 else x[:, :64] if x.shape[1] == 136 else x[:64]
               for x in inputs], GATED, astuple(RINGS))  # fmt: skip
+
+
+@needs_triton
+@pytest.mark.usefixtures("gpu")
+def test_triton_takes_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its launcher encodes a descriptor by what it reads of ours, and counts as many arguments."""
+    from triton.backends.nvidia import driver
+
+    encoded: list[tuple[Any, ...]] = []
+    utils = SimpleNamespace(fill_tma_descriptor_tiled=lambda *given: encoded.append(given))
+    active = SimpleNamespace(active=SimpleNamespace(utils=utils))
+    monkeypatch.setattr(driver, "triton", SimpleNamespace(runtime=SimpleNamespace(driver=active)))
+    made = kernel_in(SMALLEST)
+    handle: Any = compiled(made)
+    sizes = {"M": 640, "N": 320, "K": 72}
+    given = drawn(made.source.program, sizes, 0)
+    values = [*launch._values(made, given, sizes)]
+    taken: list[Any] = []
+    run = driver.wrap_handle_tensordesc(
+        taken.extend, handle.src.signature, handle.metadata.tensordesc_meta
+    )
+    run(values)
+    expanded = driver.expand_signature(
+        handle.src.signature.values(), handle.metadata.tensordesc_meta
+    )
+    assert len(taken) == len(expanded)
+    names = [a.operand for a in made.arguments if isinstance(a, Descriptor)]
+    assert [(at, [*shape], [*strides]) for at, _, _, _, _, shape, strides, _ in encoded] == [
+        (given[n].data_ptr(), [*given[n].shape], [*given[n].stride()]) for n in names
+    ]
 
 
 # --- refusals ------------------------------------------------------------------------------------
