@@ -63,7 +63,7 @@ __all__ = [
 _PATTERN_WORDS = {"exists", "where", "let", "with", "keep", "rec", "in", "out", "small"}
 _GUARD_WORDS = {"and", "or", "not", "true", "True", "False", "None", "inf", "nan", "record"}
 _RULE_WORDS = {"rule", "rules", "if"}
-_OPTIONS = {"absorb", "communicates", "redraws", "pays", "exactness", "fingerprint"}
+_OPTIONS = {"absorb", "communicates", "redraws", "returns_kept", "pays", "exactness", "fingerprint"}
 KEYWORDS: Final = frozenset(_PATTERN_WORDS | _GUARD_WORDS | _RULE_WORDS | _OPTIONS)
 """Names that are printed between backquotes if a keyword could stand there."""
 _PLAIN: Final = re.compile(r"[^\W\d]\w*(#\d+)?")

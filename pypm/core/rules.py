@@ -152,6 +152,10 @@ class Rule:
     """
     communicates: Communicates = False
     """The functional collectives that the region may hold."""
+    returns_kept: bool = False
+    """True if values marked `keep` that have users outside are outputs too: the replacement returns
+    them after `roots`, in the order of the graph. Else they stay, and all that computes them.
+    """
     pays: Pays = "always"
     """The author's word on whether the rewrite makes the graph faster."""
     exactness: Exactness = "reassociated"
@@ -275,6 +279,7 @@ def print_rule(rule: Rule) -> str:
     head += " redraws" * rule.redraws
     if rule.communicates:
         head += " communicates" + f" {TOGETHER!r}" * (rule.communicates == TOGETHER)
+    head += " returns_kept" * rule.returns_kept
     if rule.pays != "always":
         head += f" pays {rule.pays!r}"
     if rule.exactness != "reassociated":

@@ -356,6 +356,7 @@ class _Reader(ConstantReader):
             chosen.get("absorb"),
             "redraws" in chosen,
             self.communicates(tree, chosen.get("communicates")),
+            "returns_kept" in chosen,
             cast("Pays", self.word(tree, "pays", PAYS, chosen)),
             cast("Exactness", self.word(tree, "exactness", EXACTNESS, chosen)),
             fingerprint=chosen.get("fingerprint", ""),

@@ -141,6 +141,7 @@ def rule(
     absorb: str | None = None,
     redraws: bool = False,
     communicates: Communicates = False,
+    returns_kept: bool = False,
     pays: Pays = "always",
     exactness: Exactness = "reassociated",
     unless: Unless | None = None,
@@ -156,8 +157,10 @@ def rule(
         redraws: True if the region may sample random numbers. The replacement samples its own: the
             values have the same distribution, but are not the same.
         communicates: True if the region may hold functional collectives; the replacement issues the
-            same ones, with the same arguments, in the same order. "together" if the graph keeps
-            these as a whole: all rules that say so are applied, on each process alike, or none.
+            same ones in the same order. "together" if the graph keeps these as a whole: all rules
+            that say so are applied, on each process alike, or none.
+        returns_kept: True if the function also returns, in the order of `match.roots`, the values
+            marked `keep` that others use; else these stay in the graph.
         pays: "always" if the rule is worth it wherever it may be applied; "mostly" if
             `torch.compile` is to apply it only where it measures that it is faster; "sometimes" if
             nothing else is to apply it at all; "by data" for the same, where the gain depends on
@@ -181,18 +184,23 @@ def rule(
     valid rule for it.
     """
     _check_is_pattern(matched)
-    if pays not in PAYS:
-        raise ValueError(f"`pays` is one of {', '.join(map(repr, PAYS))}, not {pays!r}")
-    if communicates not in (False, True, TOGETHER):
-        raise ValueError(f"`communicates` is True, False or {TOGETHER!r}, not {communicates!r}")
+    _check_words(pays, communicates)
     said = as_exactness(exactness)
 
     def decorate(function: Callable[..., object]) -> Rule:
         frame = sys._getframe(1)
         made = replace(_rule(matched, function, absorb, unless, name, frame), exactness=said)
-        return replace(made, redraws=redraws, communicates=communicates, pays=pays, reads=reads)
+        made = replace(made, redraws=redraws, communicates=communicates, returns_kept=returns_kept)
+        return replace(made, pays=pays, reads=reads)
 
     return decorate
+
+
+def _check_words(pays: str, communicates: bool | str) -> None:
+    if pays not in PAYS:
+        raise ValueError(f"`pays` is one of {', '.join(map(repr, PAYS))}, not {pays!r}")
+    if communicates not in (False, True, TOGETHER):
+        raise ValueError(f"`communicates` is True, False or {TOGETHER!r}, not {communicates!r}")
 
 
 def _check_is_pattern(given: object) -> None:

@@ -41,7 +41,7 @@ def judge(
         roots: the nodes of the pattern's outputs.
         visits: the operators that the matcher visited.
         variables: the nodes to which the pattern's variables are bound, in order.
-        rule: the rule; `absorb`, `redraws` and `communicates` widen what is accepted.
+        rule: the rule; some of its options widen what is accepted.
 
     A region is accepted if one function of its inputs can replace it at its last root: pure (or
     random or communicating, if the rule says so), in one epoch, and without interior users outside.
@@ -63,6 +63,8 @@ def judge(
     verdict = _effects(view, ordered, roots, rule) or _parted(ordered)
     if verdict is not None:
         return verdict
+    if rule.returns_kept:
+        roots, kept = (*roots, *_seen(view, kept.difference(roots), nodes)), set()
     escape = _escapes(view, ordered, frozenset(roots), kept)
     if isinstance(escape, Refusal):
         return escape
@@ -239,6 +241,11 @@ def _parting(view: View, first: fx.Node, last: fx.Node) -> str:
     if found.writes:
         return f"memory may be written between `{first}` and `{last}`"
     return f"`{border}`, between `{first}` and `{last}`, changes how calls compute"
+
+
+def _seen(view: View, kept: set[fx.Node], region: set[fx.Node]) -> list[fx.Node]:
+    """Return the kept nodes with users outside of the region, in order."""
+    return sorted(node for node in kept if not region.issuperset(view.users(node)))
 
 
 def _escapes(

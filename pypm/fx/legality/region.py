@@ -48,7 +48,7 @@ class Region:
     """The nodes of one match, in graph order."""
 
     roots: tuple[fx.Node, ...]
-    """The pattern's outputs that exist in the graph."""
+    """The pattern's outputs that exist in the graph, and the kept values that the rule returns."""
     nodes: tuple[fx.Node, ...]
     variables: tuple[fx.Node, ...]
     """Nodes outside to which the pattern's variables are bound, in order."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import fx
 
 from pypm.core.operators import Operator
+from pypm.core.records import Record, mapped
+from pypm.core.terms import Value
 from pypm.fx.legality.region import Region
 from pypm.fx.subject.calls import describe
+from pypm.fx.values.metadata import metadata
 
 __all__ = ["Match", "Reading"]
 
@@ -57,6 +60,24 @@ class Match:
     """Findings of functions given as `reads`, by keys that name the function and all that it
     depends on beside the graph. Matches share them as long as the graph is as it is.
     """
+
+    def described(self) -> Match:
+        """Return the match with metadata for the nodes of its bindings and inputs, for functions
+        that read shapes, types and strides alone.
+        """
+
+        def value(part: Value) -> Value:
+            match part:
+                case fx.Node():
+                    return metadata(part)
+                case Record():
+                    return mapped(value, part)
+                case tuple() | list():
+                    return type(part)(map(value, part))
+            return part
+
+        bindings = {name: value(bound) for name, bound in self.bindings.items()}
+        return replace(self, bindings=bindings, inputs=tuple(map(value, self.inputs)))
 
     def altered(self, operator: Operator) -> int | None:
         """Return how many tensors a call of the operator in the region takes, if one has other

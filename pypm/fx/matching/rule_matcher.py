@@ -109,7 +109,7 @@ class RuleMatcher:
         rule = self.rule
         if self.whole is not None:
             return self
-        widened = rule.absorb, rule.redraws, rule.communicates
+        widened = rule.absorb, rule.redraws, rule.communicates, rule.returns_kept
         return self.matcher, self.present, len(rule.roots), rule.parameters, widened
 
     def may_match(self, view: View, node: fx.Node, root: int = 0) -> bool:

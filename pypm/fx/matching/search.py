@@ -238,7 +238,7 @@ class MatchSearch:
         return Match(
             rule.name,
             bindings,
-            target.outputs(roots),
+            (*target.outputs(roots), *region.roots[len(roots) :]),
             region,
             region.inputs,
             region.side_inputs,

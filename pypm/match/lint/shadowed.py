@@ -79,6 +79,7 @@ def _may_do_more(rule: Rule, earlier: Rule) -> bool:
     """
     return (
         (rule.redraws and not earlier.redraws)
+        or (rule.returns_kept and not earlier.returns_kept)
         or rule.communicates not in (False, earlier.communicates)
         or {rule.pays, earlier.pays} != {"always"}
         or not earlier.keeps(rule.exactness)
