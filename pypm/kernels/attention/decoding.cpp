@@ -4,6 +4,7 @@
 
 #include "operators.h"
 #include "rows.h"
+#include "spans.h"
 
 #include <vector>
 
@@ -52,39 +53,6 @@ void attend(const T *x, const T *keys, const T *values, const float *mask, T *ou
     }
 }
 
-// The first key that is not lower than the largest by `hidden`, and the one after the last.
-template <class T>
-void span(const T *mask, int64_t count, float hidden, int64_t *first, int64_t *after) {
-  const int64_t whole = count - count % rows::LANES;
-  rows::lanes most = rows::lanes{} - std::numeric_limits<float>::infinity();
-  auto missing = most != most; // NaN
-  for (int64_t t = 0; t < whole; t += rows::LANES) {
-    const rows::lanes x = rows::load(mask + t);
-    most = x > most ? x : most;
-    missing |= x != x;
-  }
-  float largest = -std::numeric_limits<float>::infinity();
-  bool has_nan = false;
-  for (int64_t i = 0; i < rows::LANES; ++i) {
-    largest = std::max(largest, most[i]);
-    has_nan |= missing[i] != 0;
-  }
-  for (int64_t t = whole; t < count; ++t) {
-    const float x = rows::wide(mask[t]);
-    largest = std::max(largest, x);
-    has_nan |= x != x;
-  }
-  const float least = largest + hidden;
-  int64_t low = 0, high = count;
-  while (!has_nan && low < count && rows::wide(mask[low]) < least)
-    ++low;
-  while (!has_nan && high > low && rows::wide(mask[high - 1]) < least)
-    --high;
-  *first = std::min(*first, low);
-  *after = std::max(*after, high);
-}
-
-constexpr double HIDDEN = -1e6;
 constexpr int64_t STEP = 64;      // spans begin and end at multiples of this
 constexpr double TOGETHER = 1.25; // rows of a batch are computed together that read so many times the keys
 
@@ -116,8 +84,8 @@ struct Mask {
     *high = 0;
     for (int64_t h = 0; h < sizes[1]; ++h)
       for (int64_t s = 0; s < sizes[2]; ++s)
-        span(operators::data<T>(*values) + b * steps[0] + h * steps[1] + s * steps[2],
-             values->size(3), float(HIDDEN), low, high);
+        spans::widen(operators::data<T>(*values) + b * steps[0] + h * steps[1] + s * steps[2],
+                     values->size(3), low, high);
   }
 
   void spans(int64_t *to) const { // [batch, 2]

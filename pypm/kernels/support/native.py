@@ -93,13 +93,14 @@ def _loaded(file: Path) -> ctypes.CDLL:
 def kept_file(source: Path) -> Path:
     """Return the file in which `compiled` keeps the library of a C++ file.
 
-    It is in Inductor's cache, by the source, the headers beside this module, the version of torch,
-    the command, and all that the compiler predefines: its version, and the instructions of the
-    processor. Raises OSError where the compiler is missing.
+    It is in Inductor's cache, by the source, the headers beside it and beside this module, the
+    version of torch, the command, and all that the compiler predefines: its version, and the
+    instructions of the processor. Raises OSError where the compiler is missing.
     """
     compiler = _compiler()
     macros = _macros(tuple(compiler))
-    texts = [each.read_bytes() for each in (source, *sorted(HEADERS.glob("*.h")))]
+    headers = {*HEADERS.glob("*.h"), *source.parent.glob("*.h")}
+    texts = [each.read_bytes() for each in (source, *sorted(headers))]
     known = (texts, compiler, FLAGS, torch.__version__, macros)
     key = sha256(repr(known).encode()).hexdigest()
     return Path(cache_dir(), "pypm", "native", f"{source.stem}-{key[:16]}.so")
