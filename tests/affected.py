@@ -42,6 +42,7 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/tools/test_headroom.py",
         "tests/problems/test_command.py",
         "tests/tiles/test_command.py",
+        "tests/events/test_command.py",
     ),
     "pypm/rules/vllm/": (
         "tests/rules/test_vllm.py",
@@ -78,6 +79,9 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
     "docs/floors.svg": ("tests/test_floors.py",),
     "docs/notebooks/": ("tests/test_notebooks.py",),
     "docs/tiles.md": ("tests/tiles/test_command.py", "tests/tiles/test_timeline.py"),
+    "docs/events.md": ("tests/events/test_command.py",),
+    "pypm/events/workers.h": ("tests/events/test_workers.py", "tests/events/test_step.py"),
+    "pypm/events/": ("tests/events/test_step.py", "tests/rules/test_events.py"),
     "docs/suggest.md": ("tests/test_docs.py", "tests/fx/test_suggest.py"),
     "README.md": ("tests/test_readme.py", "tests/test_docs.py", "tests/benchmarks/test_claims.py"),
     "CONTRIBUTING.md": ("tests/test_docs.py",),

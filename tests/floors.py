@@ -25,7 +25,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PUBLIC: Final = (
     *("pypm", "pypm.fx", "pypm.choice", "pypm.roofline", "pypm.pipeline", "pypm.evolve"),
     *("pypm.tools", "pypm.integrations"),
-    *("pypm.rules.*", "pypm.kernels.*", "pypm.tiles.*", "pypm.integrations.*", "pypm.core.*"),
+    *("pypm.rules.*", "pypm.events.*", "pypm.kernels.*", "pypm.tiles.*", "pypm.integrations.*"),
+    "pypm.core.*",
 )
 """Where users import from; packs do without the last two."""
 PATTERNS: Final = frozenset(

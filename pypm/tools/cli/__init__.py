@@ -12,6 +12,7 @@ import pypm
 from pypm.diagnostics import PyPMError
 from pypm.integrations.rule_files import without
 from pypm.tools.cli.checking import check, fmt
+from pypm.tools.cli.event_graphs import events
 from pypm.tools.cli.evolving import evolve
 from pypm.tools.cli.pipelining import pipeline
 from pypm.tools.cli.reading import explain, match, nodes, packs, suggest
@@ -35,6 +36,7 @@ COMMANDS: Final = (
         tune,
         sol,
         tiles,
+        events,
         pipeline,
         evolve,
         check,

@@ -1,0 +1,1 @@
+"""Persistent kernels from event tensors: grids of tasks, events between them, schedules."""

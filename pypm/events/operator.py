@@ -1,0 +1,167 @@
+"""The operator `pypm::decoder_step`: one step of a stack of decoder layers by a program.
+
+On CPUs, in C++, where there is a compiler; else torch computes what the program says, grid by grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pypm.events.program import ACTIVATIONS, NORMS
+from pypm.kernels.support import native
+from pypm.kernels.support.registration import custom_operator
+
+__all__ = ["SOURCE", "compute", "decoder_step", "reference"]
+
+SOURCE: Final = Path(__file__).with_name("step.cpp")
+
+
+def compute(x: Tensor, tensors: list[Tensor], program: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `reference` does; in C++, where it can be."""
+    if unsupported(x):
+        return reference(x, tensors, program)
+    kernel = native.operator(SOURCE, "decoder_step_native")
+    found: tuple[Tensor, Tensor, Tensor] = kernel(x, tensors, program)
+    return found
+
+
+def unsupported(x: Tensor) -> str | None:
+    """Return why the kernel in C++ does not take these operands, or None."""
+    if x.dtype == torch.float32 and x.device.type == "cpu" and native.library(SOURCE):
+        return None
+    return "the kernel in C++ is for float32, and needs a compiler"
+
+
+def reference(x: Tensor, tensors: list[Tensor], program: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the result of a program, and the new keys and values of all layers.
+
+    Arguments:
+        x: the rows of the batch, [*rows, width]; operand 0 of the program.
+        tensors: the other operands.
+        program: a text of `pypm.events.program`.
+
+    Returns the result in the shape of x, keys and values [layers, batch, groups, 1, size].
+    """
+    return _Interpreter(x, tensors).run(program)
+
+
+class _Interpreter:
+    """Executes a program by torch's operators: a grid at a time."""
+
+    def __init__(self, x: Tensor, tensors: Sequence[Tensor]) -> None:
+        self.x = x
+        self.values = {
+            f"t{n}": each for n, each in enumerate((x.reshape(-1, x.shape[-1]), *tensors))
+        }
+        self.keys: list[Tensor] = []
+        self.new_values: list[Tensor] = []
+
+    def run(self, program: str) -> tuple[Tensor, Tensor, Tensor]:
+        for line in program.splitlines()[5:]:
+            words = iter(line.split())
+            kind = next(words)
+            _skip_events(words)
+            if kind == "product":
+                self._product(words)
+            else:
+                self._attention(words)
+        keys, values = torch.stack(self.keys), torch.stack(self.new_values)
+        return self.values["r"].reshape(self.x.shape), keys, values
+
+    def _product(self, words: Iterator[str]) -> None:
+        x, residual, out = self.values[next(words)], self.values.get(next(words)), next(words)
+        kind = NORMS[int(next(words))]
+        weight, bias = self.values.get(next(words)), self.values.get(next(words))
+        eps, offset = float(next(words)), float(next(words))
+        if kind is not None:
+            x = x - x.mean(-1, keepdim=True) if kind == "layer" else x
+            x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+            x = x if weight is None else x * (weight + offset)
+            x = x if bias is None else x + bias
+        matrices = [[next(words) for _ in range(4)] for _ in range(2)]
+        activation = ACTIVATIONS[int(next(words))]
+        _, columns, _ = (int(next(words)) for _ in range(3))
+        y, gate = (self._linear(x, each, columns) for each in matrices)
+        assert y is not None
+        y = _activated(y, activation) if gate is None else _activated(gate, activation) * y
+        self.values[out] = y if residual is None else y + residual
+
+    def _linear(self, x: Tensor, matrix: Sequence[str], columns: int) -> Tensor | None:
+        name, bias, turned, first = matrix
+        if name == "-":
+            return None
+        w = self.values[name] if turned == "1" else self.values[name].t()
+        span = slice(int(first), int(first) + columns)
+        return F.linear(x, w[span], None if bias == "-" else self.values[bias][span])
+
+    def _attention(self, words: Iterator[str]) -> None:
+        q, k, v = (self.values[next(words)] for _ in range(3))
+        cos, sin = (self.values.get(next(words)) for _ in range(2))
+        keys, values, mask, position = (self.values[next(words)] for _ in range(4))
+        out = next(words)
+        _, groups, heads, size = (int(next(words)) for _ in range(4))
+        scale = float(next(words))
+        batch = q.shape[0]
+        q = q.reshape(batch, groups * heads, 1, size)
+        k, v = (each.reshape(batch, groups, 1, size) for each in (k, v))
+        if cos is not None and sin is not None:
+            cos, sin = (each.reshape(-1, 1, 1, size) for each in (cos, sin))
+            q, k = (each * cos + _quarter(each) * sin for each in (q, k))
+        index = (None, None, position.reshape(1))
+        keys, values = (
+            torch.ops.aten.index_put(old, index, new) for old, new in ((keys, k), (values, v))
+        )
+        found = F.scaled_dot_product_attention(q, keys, values, mask, scale=scale, enable_gqa=True)
+        self.values[out] = found.reshape(batch, -1)
+        self.keys.append(k)
+        self.new_values.append(v)
+
+
+def _skip_events(words: Iterator[str]) -> None:
+    """Pass over sizes, waits and notes."""
+    next(words), next(words)
+    for length in (4, 5):
+        next(words)
+        for _ in range(length * int(next(words))):
+            next(words)
+
+
+def _activated(x: Tensor, kind: str | None) -> Tensor:
+    match kind:
+        case "silu":
+            return F.silu(x)
+        case "gelu":
+            return F.gelu(x)
+        case "gelu_tanh":
+            return F.gelu(x, approximate="tanh")
+        case _:
+            return x
+
+
+def _quarter(x: Tensor) -> Tensor:
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
+
+
+def empty(x: Tensor, program: str) -> tuple[Tensor, Tensor, Tensor]:
+    words = program.splitlines()[3].split()
+    layers, groups, size = (int(word) for word in words[1::2])
+    rows = x.numel() // x.shape[-1]
+    news = [x.new_empty(layers, rows, groups, 1, size) for _ in range(2)]
+    return x.new_empty(x.shape), news[0], news[1]
+
+
+decoder_step = custom_operator(
+    "pypm::decoder_step",
+    compute,
+    outputs=empty,
+    unsupported=unsupported,
+    operands={"x": "[*rows, width] T", "tensors": "[*] any..."},
+    reference=reference,
+)

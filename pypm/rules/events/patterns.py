@@ -1,0 +1,201 @@
+"""Patterns of decoder layers in one step of decoding, over caches written at one position."""
+
+from pypm import keep, let, pattern, predicate, record, var
+from pypm.fx import GETITEM, aten
+from pypm.rules.attention.patterns import Heads
+from pypm.rules.norm import LAYER, RMS
+from pypm.rules.rotary import Turned
+from pypm.rules.vocabulary.activations import Activation
+from pypm.rules.vocabulary.products import Linear
+from pypm.rules.vocabulary.shapes import Resized, keeps_order
+
+# --- products -------------------------------------------------------------------------------------
+
+
+@pattern
+def Copied(x):  # x as it is, and no other shape
+    return aten.clone(x, ...) | aten.contiguous(x, ...) | aten.alias(x) | aten.detach(x)
+
+
+@predicate
+def swaps_in_order(shape, a, b):
+    """Return whether elements keep their order where two dimensions of this shape are swapped."""
+    dims = [*range(len(shape))]
+    dims[a], dims[b] = dims[b], dims[a]
+    return keeps_order(shape, dims)
+
+
+@pattern
+def InOrder(x):  # x in another shape: the same elements in the same order
+    return Resized(InOrder(x)) | Copied(InOrder(x)) | x
+
+
+@pattern
+def InOrder(x):
+    y, a, b = var(), var(), var()
+    y <= InOrder(x)
+    assert swaps_in_order(y.shape, a, b)
+    return aten.transpose(y, a, b)
+
+
+@pattern
+def Regrouped(x):  # the same rows, in other dimensions
+    return Copied(Regrouped(x)) | x
+
+
+@pattern
+def Regrouped(x):
+    y = Resized(Regrouped(x))
+    assert y.shape[-1] == x.shape[-1]
+    return y
+
+
+@pattern
+def Multiplied(x, weight):
+    w, b, turned = var(), var(), var()
+    y = Linear(x, w, b, turned)
+    assert w.is_contiguous  # so a transposed weight is matched by one alternate
+    let(weight=record(matrix=w, bias=b, turned=turned))
+    return y
+
+
+@pattern
+def Product(x, weight):
+    return Regrouped(Multiplied(Regrouped(x), weight))
+
+
+# --- norms ----------------------------------------------------------------------------------------
+
+
+@pattern
+def Normed(x, norm):
+    w, offset, eps = var(), var(), var()
+    let(norm=record(kind="rms", weight=w, offset=offset, bias=None, eps=eps))
+    return RMS(x, w, offset, eps)
+
+
+@pattern
+def Normed(x, norm):
+    w, offset, b, eps = var(), var(), var(), var()
+    let(norm=record(kind="layer", weight=w, offset=offset, bias=b, eps=eps))
+    return LAYER(x, w, offset, b, eps)
+
+
+# --- queries, keys and values ---------------------------------------------------------------------
+
+
+@pattern
+def Projected(y, of, first):  # the rows of a product of their own, or from `first` on of one
+    let(first=0)
+    return InOrder(Multiplied(Regrouped(y), of))
+
+
+@pattern
+def Projected(y, of, first):
+    size, item = var(), var()
+    let(first=size * item)
+    return InOrder(GETITEM(aten.split(Product(y, of), size, -1), item))
+
+
+@pattern
+def Placed(x, angles):
+    let(angles=None)
+    return x
+
+
+@pattern
+def Placed(x, angles):
+    cos, sin = var(), var()
+    let(angles=record(cos=cos, sin=sin))
+    return Turned(x, cos, sin, False, False)
+
+
+@pattern
+def Written(cache, new):  # a cache, with the new key or value at a position
+    return aten.index_put(cache, _, new, False) | aten.index_copy(cache, 2, _, new)
+
+
+# --- a layer --------------------------------------------------------------------------------------
+
+
+@pattern
+def Called(q, keys, values, mask, scale):
+    return aten.scaled_dot_product_attention(
+        q, keys, values, mask, 0.0, False, scale=scale, enable_gqa=_
+    ) | GETITEM(
+        aten._scaled_dot_product_flash_attention_for_cpu(
+            q, keys, values, 0.0, False, attn_mask=mask, scale=scale
+        ),
+        0,
+    )
+
+
+@pattern
+def Attended(y, attention):
+    q, k, v, lk, lv, mask, scale = var(), var(), var(), var(), var(), var(), var()
+    oq, ok, ov, fq, fk, fv = var(), var(), var(), var(), var(), var()
+    aq, ak, keys, values, nk, nv = var(), var(), var(), var(), var(), var()
+    x = Called(q, Heads(k, lk), Heads(v, lv), mask, scale)
+    k <= keep(Written(keys, nk))
+    v <= keep(Written(values, nv))
+    q <= Placed(Projected(y, oq, fq), aq)
+    nk <= Placed(Projected(y, ok, fk), ak)
+    nv <= Projected(y, ov, fv)
+    let(
+        attention=record(
+            q=record(weight=oq, first=fq, angles=aq),
+            k=record(weight=ok, first=fk, angles=ak),
+            v=record(weight=ov, first=fv),
+            keys=keys,
+            values=values,
+            query=q,
+            mask=mask,
+            scale=scale,
+            layouts=(lk, lv),
+        )
+    )
+    return x
+
+
+@pattern
+def Hidden(y, inner):
+    up, kind = var(), var()
+    let(inner=record(up=up, gate=None, activation=kind))
+    return Activation(Product(y, up), kind)
+
+
+@pattern
+def Hidden(y, inner):
+    gate, up, kind = var(), var(), var()
+    let(inner=record(up=up, gate=gate, activation=kind))
+    return Activation(Product(y, gate), kind) * Product(y, up)
+
+
+@pattern
+def Layer(x, layer):
+    before, attention, out = var(), var(), var()
+    after, inner, down = var(), var(), var()
+    middle = x + Regrouped(Multiplied(InOrder(Attended(Normed(x, before), attention)), out))
+    y = middle + Product(Hidden(Normed(middle, after), inner), down)
+    let(
+        layer=record(
+            before=before, attention=attention, out=out, after=after, inner=inner, down=down
+        )
+    )
+    return y
+
+
+@pattern
+def Layers(x, layers):
+    y, earlier, layer = var(), var(), var()
+    z = Layer(y, layer)
+    y <= Layers(x, earlier)
+    let(layers=(*earlier, layer))
+    return z
+
+
+@pattern
+def Layers(x, layers):
+    layer = var()
+    let(layers=(layer,))
+    return Layer(x, layer)

@@ -1,0 +1,36 @@
+"""The rule that replaces a stack of decoder layers by one kernel.
+
+The kernel reads the old caches and returns the new keys and values, which are written outside of
+it: the writes stay what they are, and so does all that torch knows of the caches' memory.
+"""
+
+import torch
+
+from pypm import decline, rule
+from pypm.events.operator import decoder_step as kernel
+from pypm.events.program import printed
+from pypm.fx import trained
+from pypm.kernels.support.devices import off_cpu
+from pypm.rules.events.patterns import Layers
+from pypm.rules.events.stacks import Misfit, stack_of
+
+
+@rule(Layers, pays="sometimes", returns_kept=True, unless=off_cpu)
+def decoder_step(x, layers, match):
+    if trained():
+        return decline("the operator has no gradient")
+    try:
+        step, operands, indices, writes = stack_of(x, layers, match)
+    except Misfit as reason:
+        return decline(str(reason))
+    out, keys, values = kernel(x, operands.values[1:], printed(step))
+    news = {}
+    for number, layer in enumerate(layers):
+        news[id(layer.attention.keys)] = keys[number]
+        news[id(layer.attention.values)] = values[number]
+    results = [out]
+    for node in match.roots[1:]:
+        cache = writes[node]
+        index = [None, None, indices[id(cache)]]
+        results.append(torch.ops.aten.index_put(cache, index, news[id(cache)]))
+    return tuple(results)

@@ -1,0 +1,162 @@
+"""Matched stacks of decoder layers as steps of `pypm.events`, with their operands."""
+
+import torch
+
+from pypm.events.decoder import DecoderLayer, DecoderStep, MatrixOperand, NormOperands
+from pypm.fx import Match, describe
+
+
+class Misfit(Exception):
+    """A reason for which a matched stack has no program."""
+
+
+def require(condition, reason):
+    """Raise the reason for which a stack has no program, unless the condition holds."""
+    if not condition:
+        raise Misfit(reason)
+
+
+class Operands:
+    """The operands of the kernel in order, each once."""
+
+    def __init__(self, x):
+        self.values = [x]
+        self._added = {}
+
+    def place(self, value):
+        """Return the place of a tensor, which is added if it is new; None for None."""
+        if value is None:
+            return None
+        for place, known in enumerate(self.values):
+            if known is value:
+                return place
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def mask(self, mask):
+        """Return the place of a mask that is added, also for one that says what is seen."""
+        if mask.dtype != torch.bool:
+            return self.place(mask)
+        if id(mask) not in self._added:
+            zeros = torch.zeros_like(mask, dtype=torch.float32)
+            self._added[id(mask)] = zeros.masked_fill(~mask, -torch.inf)
+        return self.place(self._added[id(mask)])
+
+    def matrix(self, weight, size, first=0, columns=None):
+        """Return a weight of a product with rows of `size`; all of its outputs by default."""
+        w, b = weight.matrix, weight.bias
+        inner, outer = (1, 0) if weight.turned else (0, 1)
+        columns = w.shape[outer] if columns is None else columns
+        require(w.shape[inner] == size, "a product takes other rows than are given to it")
+        require(first + columns <= w.shape[outer], "a part of a product lies beyond its end")
+        require(b is None or b.shape == (w.shape[outer],), "a bias is broadcast")
+        return MatrixOperand(self.place(w), self.place(b), weight.turned, size, columns, first)
+
+    def norm(self, norm, size):
+        """Return a norm of rows of `size`."""
+        known = (w is None or w.shape == (size,) for w in (norm.weight, norm.bias))
+        require(all(known), "a weight of a norm is broadcast")
+        weights = self.place(norm.weight), self.place(norm.bias)
+        return NormOperands(norm.kind, *weights, float(norm.eps), float(norm.offset))
+
+
+def layer_of(layer, position, operands, step):
+    """Return one layer with its operands, and raise what is wrong with it."""
+    width, groups, heads, size = step
+    of, given = layer.attention, layer.attention.query.shape
+    batch, inner = operands.values[0].numel() // width, groups * heads * size
+    require(given == (batch, groups * heads, 1, size), "queries are not of one token, or not alike")
+    caches = of.keys, of.values
+    require(of.layouts == ("", ""), "the cache is not by heads")
+    require(all(c.shape == (batch, groups, *c.shape[2:]) for c in caches), "caches differ in heads")
+    require(of.keys.shape == of.values.shape, "keys and values differ in size")
+    require(all(c.stride(3) == 1 for c in caches), "elements of a key are not side by side")
+    mask = of.mask
+    require(mask is not None and mask.dim() == 4, "there is no mask of four dimensions")
+    fits = zip(mask.shape, (batch, groups * heads, 1, of.keys.shape[2]), strict=True)
+    exact = mask.shape[2:] == (1, of.keys.shape[2])
+    require(exact and all(m in (1, n) for m, n in fits), "the mask is broadcast over keys")
+    angles = of.q.angles
+    same = (of.k.angles is None) if angles is None else of.k.angles is not None
+    require(same, "queries or keys alone are rotated")
+    if angles is not None:
+        require(angles.cos is of.k.angles.cos, "keys are rotated by other angles")
+        require(angles.sin is of.k.angles.sin, "keys are rotated by other angles")
+        whole = all(a.numel() in (size, batch * size) for a in (angles.cos, angles.sin))
+        require(whole and size % 2 == 0, "angles are not those of whole heads")
+    hidden = layer.inner.up.matrix.shape[0 if layer.inner.up.turned else 1]
+    gate = layer.inner.gate
+    return DecoderLayer(
+        before=operands.norm(layer.before, width),
+        q=operands.matrix(of.q.weight, width, of.q.first, inner),
+        k=operands.matrix(of.k.weight, width, of.k.first, groups * size),
+        v=operands.matrix(of.v.weight, width, of.v.first, groups * size),
+        angles=angles and (operands.place(angles.cos), operands.place(angles.sin)),
+        keys=operands.place(of.keys),
+        values=operands.place(of.values),
+        mask=operands.mask(mask),
+        position=operands.place(position),
+        scale=size**-0.5 if of.scale is None else float(of.scale),
+        out=operands.matrix(layer.out, inner),
+        after=operands.norm(layer.after, width),
+        gate=gate and operands.matrix(gate, width),
+        up=operands.matrix(layer.inner.up, width),
+        activation=layer.inner.activation,
+        down=operands.matrix(layer.down, hidden),
+    )
+
+
+def written(match):
+    """Return for each cache, by its traced value, the traced index at which it is written, and the
+    caches by the nodes of the match that write them.
+    """
+    traced = dict(zip(match.region.inputs, match.inputs, strict=True))
+    indices, writes = {}, {}
+    for node in match.region.nodes:
+        name = describe(node).operator.name
+        if name not in ("aten.index_put", "aten.index_copy"):
+            continue
+        cache, *rest = node.args
+        index = [None, None, rest[1]] if name == "aten.index_copy" else [*rest[0]]
+        require(len(index) == 3 and index[:2] == [None, None], "caches are written elsewhere")
+        require(cache in traced and index[2] in traced, "an index is computed in the stack")
+        require(id(traced[cache]) not in indices, "a cache is written twice")
+        indices[id(traced[cache])] = traced[index[2]]
+        writes[node] = traced[cache]
+    return indices, writes
+
+
+def stack_of(x, layers, match):
+    """Return the step of a stack, its operands, and the two results of `written`.
+
+    Values may be traced or fake tensors. Raises Misfit, with the reason, if there is no such step.
+    """
+    require(x.dtype == torch.float32, "the kernel is for float32")
+    first = layers[0].attention
+    heads, _, size = first.query.shape[1:]
+    groups = first.keys.shape[1]
+    require(groups and heads % groups == 0, "heads do not divide into groups")
+    step = x.shape[-1], groups, heads // groups, size
+    operands = Operands(x)
+    indices, writes = written(match)
+    found = []
+    for layer in layers:
+        at = [indices.get(id(cache)) for cache in (layer.attention.keys, layer.attention.values)]
+        require(at[0] is not None and at[0] is at[1], "keys and values are written elsewhere")
+        require(at[0].numel() == 1 and at[0].dtype == torch.int64, "several positions are written")
+        found.append(layer_of(layer, at[0], operands, step))
+    return DecoderStep(*step, tuple(found)), operands, indices, writes
+
+
+def step_of_match(match: Match) -> tuple[DecoderStep, int, int]:
+    """Return the step of a match that `find` returned, the rows of its batch, and the keys of its
+    caches, from metadata. Raises Misfit as `stack_of` does.
+    """
+    found: tuple[DecoderStep, int, int] = _step_of(match.described())
+    return found
+
+
+def _step_of(match):
+    x, layers = match.bindings["x"], match.bindings["layers"]
+    step, *_ = stack_of(x, layers, match)
+    return step, x.numel() // step.width, layers[0].attention.keys.shape[2]

@@ -1,0 +1,260 @@
+"""Decoder stacks as one persistent kernel: models that decode by it, functions, near misses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pypm.events.operator import SOURCE
+from pypm.fx import Choice, every, first, rewrite
+from pypm.integrations import inductor
+from pypm.kernels.support import native
+from pypm.rules.events import RULES
+from pypm.timing import on_threads
+from tests.rules.capture import compile_to_graphs
+
+torch.set_num_threads(1)
+
+HEADS, GROUPS, SIZE, CAPACITY = 4, 2, 8, 24
+WIDTH, INNER = 36, 40
+
+# --- functions ------------------------------------------------------------------------------------
+
+Layer = dict[str, Tensor]
+
+
+def operands(batch: int = 2, layers: int = 2, dtype: torch.dtype = torch.float64) -> list[Any]:
+    made = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=made, dtype=torch.float64).to(dtype)
+
+    def layer() -> Layer:
+        matrices = {
+            "q": (HEADS * SIZE, WIDTH), "k": (GROUPS * SIZE, WIDTH), "v": (GROUPS * SIZE, WIDTH),
+            "o": (WIDTH, HEADS * SIZE), "gate": (INNER, WIDTH), "up": (INNER, WIDTH),
+            "down": (WIDTH, INNER),
+        }  # fmt: skip
+        weights = {name: random(*shape) / shape[1] ** 0.5 for name, shape in matrices.items()}
+        caches = {name: random(batch, GROUPS, CAPACITY, SIZE) for name in ("keys", "values")}
+        return {**weights, **caches, "n1": random(WIDTH), "n2": random(WIDTH)}
+
+    angles = [random(batch, 1, SIZE) for _ in range(2)]
+    stack = [layer() for _ in range(layers)]
+    return [random(batch, 1, WIDTH), stack, *angles, torch.tensor([9])]
+
+
+def norm(x: Tensor, weight: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x[..., : SIZE // 2], x[..., SIZE // 2 :]
+    return x * cos[:, None] + torch.cat((-b, a), -1) * sin[:, None]
+
+
+def mask_of(at: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.where(torch.arange(CAPACITY) <= at[:, None], 0.0, -torch.inf).to(dtype)[None, None]
+
+
+def decoder(
+    x: Tensor, stack: list[Layer], cos: Tensor, sin: Tensor, at: Tensor, **other: Any
+) -> tuple[Tensor, ...]:
+    """A stack of layers like Llama's; `other` says in what it is unlike."""
+    mask = mask_of(at, x.dtype)[..., : 1 if other.get("one_mask") else CAPACITY]
+    written, batch, length = [], x.shape[0], x.shape[1]
+    for w in stack:
+
+        def heads(y: Tensor, weight: Tensor) -> Tensor:
+            return F.linear(y, weight).view(batch, length, -1, SIZE).transpose(1, 2)
+
+        y = norm(x, w["n1"])
+        q, k, v = (heads(y, w[name]) for name in "qkv")
+        q = turned(q, sin if other.get("unlike_angles") else cos, sin)
+        k = k if other.get("keys_as_they_are") else turned(k, cos, sin)
+        keys = w["keys"].index_copy(2, at, k)
+        values = w["values"].index_copy(2, at + 1 if other.get("apart") else at, v)
+        given = keys, values * 2 if other.get("scaled_values") else values
+        a = F.scaled_dot_product_attention(q, *given, mask, enable_gqa=True)
+        x = x + F.linear(a.transpose(1, 2).reshape(batch, length, -1), w["o"])
+        y = norm(x, w["n2"])
+        hidden = F.silu(F.linear(y, w["gate"])) * F.linear(y, w["up"])
+        x = x + F.linear(
+            hidden, w["down"].t().contiguous().t() if other.get("turned") else w["down"]
+        )
+        written += [keys, values]
+        if other.get("seen"):
+            written.append(hidden)
+    return x, *written
+
+
+class Stack(torch.nn.Module):
+    """The same as a module, of which caches and weights are buffers."""
+
+    def __init__(self, stack: list[Layer]) -> None:
+        super().__init__()
+        self.names = [[*layer] for layer in stack]
+        for number, layer in enumerate(stack):
+            for name, value in layer.items():
+                self.register_buffer(f"{name}{number}", value)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, at: Tensor) -> Tensor:
+        stack = [
+            {name: getattr(self, f"{name}{number}") for name in names}
+            for number, names in enumerate(self.names)
+        ]
+        return decoder(x, stack, cos, sin, at)[0]
+
+
+def rewritten(args: list[Any], choose: Choice = every, **other: Any) -> tuple[Any, Any]:
+    def function(x: Tensor, stack: list[Layer], cos: Tensor, sin: Tensor, at: Tensor) -> Any:
+        return decoder(x, stack, cos, sin, at, **other)
+
+    gm = make_fx(function, tracing_mode="fake", pre_dispatch=True)(*args)
+    report = rewrite(gm, RULES, choose=choose)
+    gm.graph.lint()
+    return gm, report
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_any_number_of_layers_is_one_kernel(layers: int) -> None:
+    args = operands(3, layers, torch.float32)
+    gm, report = rewritten(args)
+    assert len(report) == 1, str(report)
+    calls = [n for n in gm.graph.nodes if "decoder_step" in str(n.target)]
+    assert len(calls) == 1 and not gm.graph.find_nodes(
+        op="call_function", target=torch.ops.aten.linear.default
+    )
+    exact = decoder(*operands(3, layers))
+    for ours, theirs in zip(gm(*args), exact, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_only_where_a_choice_finds_it_faster() -> None:
+    assert len(rewritten(operands(dtype=torch.float32), first)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ("unlike_angles", "keys are rotated by other angles"),
+        ("keys_as_they_are", "queries or keys alone are rotated"),
+        ("apart", "keys and values are written elsewhere"),
+        ("one_mask", "the mask is broadcast over keys"),
+        ("turned", ""),
+        ("seen", "outside of the match"),
+        ("scaled_values", ""),
+    ],
+)
+def test_near_misses(other: str, reason: str) -> None:
+    _, report = rewritten(operands(layers=1, dtype=torch.float32), **{other: True})
+    assert len(report) == 0
+    reasons = [refusal.reason for refusal in report.refusals]
+    assert any(reason in each for each in reasons) if reason else not reasons, reasons
+
+
+def test_other_types_lengths_and_gradients() -> None:
+    for dtype in (torch.float64, torch.bfloat16):
+        _, report = rewritten(operands(layers=1, dtype=dtype))
+        assert [r.reason for r in report.refusals] == ["the kernel is for float32"]
+    x, stack, cos, sin, at = operands(layers=1, dtype=torch.float32)
+    wide = [y.repeat(1, 2, 1) for y in (x, cos, sin)]
+    _, report = rewritten([wide[0], stack, *wide[1:], torch.tensor([3, 4])])
+    assert len(report) == 0
+    x.requires_grad_()
+
+    def trained(x: Tensor) -> Tensor:
+        return decoder(x, stack, cos, sin, at)[0]
+
+    compiled, hook = compile_to_graphs(trained, RULES, "pre_grad", choose=every)
+    compiled(x).sum().backward()
+    assert len(hook.report()) == 0 and x.grad is not None
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+transformers: Any = pytest.importorskip("transformers")
+
+CONFIGS: Final[dict[str, Any]] = {
+    "llama": lambda: transformers.LlamaConfig(
+        hidden_size=64, intermediate_size=112, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, vocab_size=97, max_position_embeddings=128,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    ),
+    "gpt2": lambda: transformers.GPT2Config(
+        n_embd=64, n_layer=2, n_head=4, vocab_size=97, n_positions=128,
+        bos_token_id=1, eos_token_id=2,
+    ),
+}  # fmt: skip
+TOKENS: Final = 64
+
+
+def model_of(name: str) -> Any:
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(
+        CONFIGS[name](), attn_implementation="sdpa", dtype=torch.float32
+    )
+    for parameter in model.requires_grad_(False).parameters():
+        if parameter.dim() > 1:  # so that tokens differ
+            parameter *= 3
+    return model.eval()
+
+
+def decode(model: Any, step: Callable[..., Tensor], batch: int) -> tuple[Tensor, Any]:
+    """The tokens that a step chooses greedily after a prompt, and the cache."""
+    cache = transformers.StaticCache(config=model.config, max_cache_len=TOKENS + 8)
+    made = torch.Generator().manual_seed(batch)
+    prompt = torch.randint(3, 97, (batch, 5), generator=made)
+    logits = model(prompt, past_key_values=cache).logits
+    tokens = [logits[:, -1:].argmax(-1)]
+    for at in range(5, 5 + TOKENS):
+        tokens.append(step(tokens[-1], torch.tensor([at]), cache)[:, -1:].argmax(-1))
+    return torch.cat(tokens, 1), cache
+
+
+def step_of(model: Any) -> Callable[..., Tensor]:
+    def step(ids: Tensor, at: Tensor, cache: Any) -> Tensor:
+        positions = at[None].expand(ids.shape[0], -1)
+        logits: Tensor = model(ids, past_key_values=cache, position_ids=positions).logits
+        return logits
+
+    return step
+
+
+def check_decoding(model: Any, compiled: Callable[..., Tensor], batch: int) -> None:
+    expected, theirs = decode(model, step_of(model), batch)
+    with on_threads(2):
+        found, ours = decode(model, compiled, batch)
+    assert torch.equal(found, expected) and len(found.unique()) > 5
+    for one, other in zip(ours.layers, theirs.layers, strict=True):
+        torch.testing.assert_close(one.keys, other.keys, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(one.values, other.values, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("name", "batch"), [("llama", 2), ("gpt2", 3)])
+@torch.no_grad()
+def test_models_decode_the_same_tokens(name: str, batch: int) -> None:
+    assert native.library(SOURCE) is not None
+    model = model_of(name)
+    compiled, hook = compile_to_graphs(step_of(model), RULES, choose=every)
+    check_decoding(model, compiled, batch)
+    assert [len(report) for report in hook.reports] == [1], str(hook.report())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@torch.no_grad()
+def test_by_torch_compile() -> None:
+    """All of Inductor, which calls the kernel without Python and writes caches in place."""
+    model = model_of("llama")
+    hook = inductor.Pass(RULES, choose=every)
+    with inductor.uncached():
+        compiled = torch.compile(step_of(model), options=hook.options(), dynamic=False)
+        check_decoding(model, compiled, 1)
+    assert [len(report) for report in hook.reports] == [1], str(hook.report())
