@@ -49,6 +49,7 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/rules/test_vllm_collectives.py",
         "tests/rules/test_vllm_packed.py",
     ),
+    "pypm/rules/events/": ("tests/rules/test_events.py",),
     "pypm/problems/jail.py": ("tests/evolve/test_programs.py",),
     "pypm/evolve/operators/bridge.py": ("tests/evolve/test_programs.py",),
     "pypm/evolve/judge_process.py": ("tests/evolve/test_judge.py",),

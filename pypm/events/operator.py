@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.events.program import ACTIVATIONS, NORMS
+from pypm.kernels.attention.dense import products
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 
@@ -117,7 +118,7 @@ class _Interpreter:
         keys, values = (
             torch.ops.aten.index_put(old, index, new) for old, new in ((keys, k), (values, v))
         )
-        found = F.scaled_dot_product_attention(q, keys, values, mask, scale=scale, enable_gqa=True)
+        found = products(q, keys, values, mask, scale=scale)
         self.values[out] = found.reshape(batch, -1)
         self.keys.append(k)
         self.new_values.append(v)

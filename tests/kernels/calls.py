@@ -24,12 +24,15 @@ from pypm.kernels import (
     scan,
     wkv,
 )
+from pypm.events import operator as steps
+from pypm.events.program import printed
 from pypm.kernels.attention import block_sparse, decoding, programs
 from pypm.kernels.attention import reference as dense_attention
 from pypm.kernels.paged import operator as paged
 from pypm.kernels.support.registration import declaration
 from pypm.tiles import operator as tiles
 from pypm.torch_internals import OPDEFS
+from tests.events.steps import made as made_step
 
 __all__ = ["CALLS", "SMALL", "TOLERANCES", "Call", "Draw", "declared_operators", "exact", "table"]
 
@@ -244,6 +247,12 @@ def _widened(at: Draw) -> Arguments:
     return at.normal(*outer, size), at.normal(out, size), bias, at.random.random() < 0.5
 
 
+def _step(at: Draw) -> Arguments:
+    step = made_step(at.random.random() < 0.5, layers=1)
+    x, tensors = step.operands(at.random.randint(1, 5), at.random.randrange(99), at.dtype)
+    return x, tensors, printed(step.step)
+
+
 def _cache(at: Draw) -> Arguments:
     batch, groups, share, queries, keys = at.sizes(5)
     size, width = (max(1, n) for n in at.sizes(2))
@@ -323,6 +332,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "tile_kernel": Call(tiles.tile_kernel, _tiles, tiles.reference),
     "paged_attention": Call(paged.attend, _pages, paged.reference),
     "paged_plan": Call(paged.planned, _plan, paged.plan_of_table),
+    "decoder_step": Call(steps.decoder_step, _step, steps.reference),
 }  # fmt: skip
 """A call of every operator, by its name; a new operator needs one."""
 

@@ -10,6 +10,8 @@ import torch
 import torch.autograd.forward_ad as forward
 from torch import Tensor
 
+from pypm.events import operator as steps
+from pypm.events.program import printed
 from pypm.kernels import (
     grouped_linear,
     gru,
@@ -28,6 +30,7 @@ from pypm.kernels.paged import operator as paged
 from pypm.pipeline import blocks
 from pypm.tiles import operator as tiles
 from pypm.torch_internals import OPDEFS, pytree
+from tests.events.steps import made as made_step
 from tests.kernels.calls import TILES
 
 TYPE: Final = torch.float64
@@ -64,6 +67,7 @@ PLAN: Final = paged.plan(torch.tensor([[0, 1], [2, 0]]), torch.tensor([5, 3]), p
 THREE: Final = [normal(1, 2, 4, 8, dtype=torch.float32) for _ in range(3)]
 SQUARE: Final = normal(4, 4, dtype=torch.float32)
 PAGES: Final = (normal(3, 4, 1, 8), normal(3, 4, 1, 8))
+STEP: Final = made_step(gated=True, layers=1)
 CALLS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "linear attention": (linear_attention.linear_attention, (*KEYED, *READ, STATE)),
     "linear attention, backward": (
@@ -138,6 +142,10 @@ CALLS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "norm in steps": (
         quantized_norm.quantized_norm,
         (normal(3, 4), normal(3, 4), normal(4), 1e-3, 127.0, 1e-5, -128.0, 127.0),
+    ),
+    "step of a decoder": (
+        steps.decoder_step,
+        (*STEP.operands(2, 3, torch.float64), printed(STEP.step)),
     ),
     "mark": (blocks._mark_stage_end, (normal(3),)),
 }

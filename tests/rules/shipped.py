@@ -1,4 +1,8 @@
-"""Every rule that PyPM ships, by its name, but those over operators of vLLM, which torch lacks."""
+"""Every rule that PyPM ships, by its name.
+
+Those over operators of vLLM are left out, which torch lacks, and the one of decoder stacks, of which
+no random graph or term has one.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,6 @@ from pypm.core.rules import Rule
 SHIPPED: Final[dict[str, Rule]] = {
     found.name: found
     for module in pkgutil.iter_modules(pypm.rules.__path__)
-    if module.name != "vllm"
+    if module.name not in ("vllm", "events")
     for found in getattr(importlib.import_module(f"pypm.rules.{module.name}"), "RULES", ())
 }
