@@ -14,7 +14,7 @@ from pypm.events.schedules import queues
 from pypm.events.tasks import TaskTable, lowered
 from tests.events.graphs import random_graph, run_at_random
 
-SEEDS = 400
+SEEDS = 1000
 
 
 @pytest.mark.parametrize("text", ["b,j -> x[b, :]", "i -> y[4*i:4*i+4, i]", " -> z[:]"])
@@ -164,8 +164,11 @@ def miscounted(rng: random.Random, table: TaskTable) -> TaskTable:
 
 
 def unnotified(rng: random.Random, table: TaskTable) -> TaskTable:
-    n = rng.choice([n for n, notes in enumerate(table.notes) if notes])
-    left = table.notes[n][1:]
+    """A task does not notify an event for which others wait."""
+    awaited = {event for waits in table.waits for event, _ in waits}
+    n = rng.choice([n for n, notes in enumerate(table.notes) if awaited.intersection(notes)])
+    lost = rng.choice([event for event in table.notes[n] if event in awaited])
+    left = tuple(event for event in table.notes[n] if event != lost)
     return replace(table, notes=(*table.notes[:n], left, *table.notes[n + 1 :]))
 
 
