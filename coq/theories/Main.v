@@ -751,3 +751,37 @@ Theorem T12_in_flight R D P g k r :
   g <= R -> r < R ->
   (k + P) * R + g <= k * R + r + R * D.            (* [due j <= j + R * D], as progress asks *)
 Proof. apply Arefs.in_flight. Qed.
+
+(** ** T13: tasks that wait for events run to their end, none before its inputs
+
+    [N] tasks in a topological order, which [W] workers take by tickets: each waits until its event has
+    counted all tasks that it depends on. Workers go on in any order. *)
+
+From PyPM Require Events.
+
+Section Events.
+Import Events.
+Variables (N W : nat) (deps : nat -> list nat).
+Hypothesis topological : forall i j, i < N -> In j (deps i) -> j < i.
+
+Theorem T13_no_early_read n s t i j :
+  reaches N W deps n s ->
+  step N W deps s t -> started s i = false -> started t i = true ->  (* when a task starts, *)
+  In j (deps i) -> finished s j = true.                             (* what it reads is written *)
+Proof. intros. eapply no_early_read; eauto. Qed.
+
+Theorem T13_progress n s :
+  0 < W ->
+  reaches N W deps n s ->
+  (exists i, i < N /\ finished s i = false) ->     (* unless all is done *)
+  exists t, step N W deps s t.
+Proof. intros H. now apply progress. Qed.
+
+Theorem T13_completes n s :
+  0 < W ->
+  reaches N W deps n s ->
+  n <= 3 * N /\                                    (* a run ends, *)
+  ((forall t, ~ step N W deps s t) ->              (* and then *)
+   forall i, i < N -> finished s i = true).        (* every task has run *)
+Proof. intros H R. split; [eapply bounded; eauto | eapply completes; eauto]. Qed.
+End Events.
