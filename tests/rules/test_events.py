@@ -84,6 +84,9 @@ def decoder(
         a = F.scaled_dot_product_attention(q, *given, mask, enable_gqa=True)
         x = x + F.linear(a.transpose(1, 2).reshape(batch, length, -1), w["o"])
         y = norm(x, w["n2"])
+        if other.get("half"):
+            y = y.bfloat16()
+            w = {**w, **{name: w[name].bfloat16() for name in ("gate", "up", "down")}}
         hidden = F.silu(F.linear(y, w["gate"])) * F.linear(y, w["up"])
         x = x + F.linear(
             hidden, w["down"].t().contiguous().t() if other.get("turned") else w["down"]
@@ -149,6 +152,7 @@ def test_only_where_a_choice_finds_it_faster() -> None:
         ("one_mask", "the mask is broadcast over keys"),
         ("turned", ""),
         ("seen", "outside of the match"),
+        ("half", "an operand is torch.bfloat16, not torch.float32"),
         ("scaled_values", ""),
     ],
 )

@@ -23,10 +23,11 @@ class Operands:
         self.values = [x]
         self._added = {}
 
-    def place(self, value):
+    def place(self, value, dtype=torch.float32):
         """Return the place of a tensor, which is added if it is new; None for None."""
         if value is None:
             return None
+        require(value.dtype == dtype, f"an operand is {value.dtype}, not {dtype}")
         for place, known in enumerate(self.values):
             if known is value:
                 return place
@@ -95,7 +96,7 @@ def layer_of(layer, position, operands, step):
         keys=operands.place(of.keys),
         values=operands.place(of.values),
         mask=operands.mask(mask),
-        position=operands.place(position),
+        position=operands.place(position, torch.int64),
         scale=size**-0.5 if of.scale is None else float(of.scale),
         out=operands.matrix(layer.out, inner),
         after=operands.norm(layer.after, width),
