@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from pypm.events import operator as steps
+from pypm.events.program import printed
 from pypm.kernels import (
     grouped_linear,
     gru,
@@ -24,8 +26,6 @@ from pypm.kernels import (
     scan,
     wkv,
 )
-from pypm.events import operator as steps
-from pypm.events.program import printed
 from pypm.kernels.attention import block_sparse, decoding, programs
 from pypm.kernels.attention import reference as dense_attention
 from pypm.kernels.paged import operator as paged

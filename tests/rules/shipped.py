@@ -1,7 +1,7 @@
 """Every rule that PyPM ships, by its name.
 
-Those over operators of vLLM are left out, which torch lacks, and the one of decoder stacks, of which
-no random graph or term has one.
+Left out are those over operators of vLLM, which torch lacks, and that of decoder stacks: no random
+graph or term has one.
 """
 
 from __future__ import annotations
