@@ -6,7 +6,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint types unit newest browser jail fuzz soak bench bench-attention bench-bounds bench-choice bench-models bench-sol gpu
+.PHONY: help env demo test check lint types unit newest browser jail fuzz soak bench bench-attention bench-bounds bench-choice bench-events bench-models bench-sol gpu
 .PHONY: coverage coverage-blocks coverage-packs changelog figures lines docs screenshot format proofs clean
 
 help: ## print this list
@@ -99,6 +99,9 @@ bench-choice: env ## attention and whole models with the default choice and with
 	$(PY) -m benchmarks.regret $(ARGS)
 	$(PY) -m benchmarks.lengths
 	$(PY) -m benchmarks.compile_time
+
+bench-events: env ## steps of decoding as one persistent kernel, over torch.compile (make bench-events ARGS='64 256')
+	$(PY) -m benchmarks.events $(ARGS)
 
 gpu: ## all that needs a GPU, in nine minutes; installs nothing (make gpu ARGS='choice --results FOLDER')
 	@$(PYTHON) -m benchmarks.gpu $(ARGS)

@@ -34,9 +34,7 @@ def compute(x: Tensor, tensors: list[Tensor], program: str) -> tuple[Tensor, Ten
 
 def unsupported(x: Tensor) -> str | None:
     """Return why the kernel in C++ does not take these operands, or None."""
-    if x.dtype == torch.float32 and x.device.type == "cpu" and native.library(SOURCE):
-        return None
-    return "the kernel in C++ is for float32, and needs a compiler"
+    return native.unsupported(SOURCE, (torch.float32,), x)
 
 
 def reference(x: Tensor, tensors: list[Tensor], program: str) -> tuple[Tensor, Tensor, Tensor]:

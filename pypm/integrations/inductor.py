@@ -179,7 +179,7 @@ class Pass(CustomGraphPass):
 
     def uuid(self) -> str | None:
         """Return the key of the pass in Inductor's caches: a hash of rules, choice, exactness,
-        stage, PyPM and torch.
+        stage, PyPM, torch, and the rank of this process, which bodies of rules may read.
 
         Return None, which turns these caches off, and warn once if a rule reaches a value without
         content that could be compared.
@@ -195,7 +195,7 @@ class Pass(CustomGraphPass):
                     stacklevel=2,
                 )
             return None
-        parts = (rules, self.exactness, self.stage, sources_hash(), torch.__version__)
+        parts = (rules, self.exactness, self.stage, sources_hash(), torch.__version__, _rank())
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def report(self) -> Report:
@@ -392,6 +392,14 @@ def _record(report: Report, stage: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{len([*folder.iterdir()])}_{stage}.json"
         path.write_text(report.to_json(), encoding="utf-8")
+
+
+def _rank() -> str:
+    """Return the rank of this process among those of `torch.distributed`, or "" without any."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return ""
+    return f"{distributed.get_rank()} of {distributed.get_world_size()}"
 
 
 def _cache_hits(stage: str) -> int:

@@ -19,6 +19,7 @@ from pypm.core.rules import Rule
 from pypm.fx import aten, find
 from pypm.integrations import inductor
 from tests.compiled import fresh_graphs, without_code
+from tests.process_group import process_group_of_one
 
 aten_ops = torch.ops.aten
 X = Var("x")
@@ -211,6 +212,17 @@ def test_identity() -> None:
     assert copy.deepcopy(one) is one
     assert pickle.loads(pickle.dumps(one)).uuid() == one.uuid()
     assert pickle.dumps(one) == pickle.dumps(same)
+
+
+def test_ranks_do_not_share_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies may read the rank, as those that take their own part of a value."""
+    hook = inductor.Pass(RELU)
+    alone = hook.uuid()
+    with process_group_of_one():
+        first = hook.uuid()
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+        second = hook.uuid()
+    assert len({alone, first, second}) == 3
 
 
 @pytest.mark.parametrize(
