@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx
-from torch._inductor import config
+from torch._inductor import config, scheduler
 from torch._inductor.debug import DebugContext
 from torch._inductor.fx_passes.post_grad import post_grad_passes
 from torch._inductor.graph import GraphLowering
@@ -41,6 +41,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = SimpleNamespace(get_current_target=lambda: target)
     monkeypatch.setattr(triton.runtime.driver, "_active", driver)
     monkeypatch.setattr(fake_tensor, "init_gpu_context", lambda device: None)
+    monkeypatch.setattr(scheduler, "has_triton", lambda: True)  # it may have been asked before
     for name, found in {
         "is_available": True, "device_count": 1, "current_device": 0, "_lazy_init": None,
         "_get_device_properties": HOPPER, "get_device_capability": (9, 0),

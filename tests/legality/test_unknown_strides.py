@@ -83,7 +83,7 @@ def test_what_does_not_observe_strides_is_no_reason(name: str) -> None:
 
     gm = fx.symbolic_trace(function)
     assert rewrite(gm, (SMALLEST.rule,)).rewrites
-    assert seen(gm) == seen(function)
+    torch.testing.assert_close(seen(gm), seen(function))  # some products add in another order
 
 
 def test_strides_that_certainly_stay_are_no_reason() -> None:

@@ -34,7 +34,8 @@ from tests.tools.wrong_rules import chain_cut_short, eps_of_another_norm
 def test_no_false_alarm(right: Rule, samples: int) -> None:
     verification = verify(right, samples=samples)
     assert verification.ok, str(verification)
-    assert isinstance(verification.findings[0], RIGHT[right])
+    # on some processors an `addmm` has the bits of a product and a sum
+    assert isinstance(verification.findings[0], RIGHT[right] | Bitwise)
     assert verification.trials[0].fired >= samples // 4
 
 
