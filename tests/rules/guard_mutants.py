@@ -47,6 +47,7 @@ TESTS: Final[Mapping[str, str]] = {
     "loops/gru": "gru",
     "loops/lstm": "lstm gru",
     "epilogue": "epilogue",
+    "events/patterns": "events",
     "experts": "experts",
     "norm": "norm",
     "tiles": "tiles",

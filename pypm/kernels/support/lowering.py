@@ -119,7 +119,10 @@ class _Lowering:
             self.emit("number", self.values[root])
 
     def product(self, call: CanonicalCall, node: fx.Node) -> Value:
-        self.wide = torch.promote_types(_known(node).dtype, torch.float32)
+        dtype = _known(node).dtype
+        if not computes_in(dtype):
+            raise _Unfit(f"the product is {dtype}")
+        self.wide = torch.promote_types(dtype, torch.float32)
         place = PRODUCTS[call.operator.name]
         added = None if place is None else call.arguments[place]
         if added is None:
