@@ -236,6 +236,12 @@ def whole(*sizes: int) -> Tensor:
     return x(*sizes, dtype=torch.int64)
 
 
+def paged(q: Tensor, pages: int) -> tuple[Any, ...]:
+    """Arguments of `paged_attention` for queries, and caches of so many pages."""
+    caches, table = (x(pages, 2, 2, 8), x(pages, 2, 2, 4)), whole(1, 7)
+    return (q, *caches, table, whole(2), whole(1), whole(2), whole(3), whole(2), None)
+
+
 NUMBERS = (1e-6, 127.0, 1e-5, -128.0, 127.0)
 MISFITS: dict[str, list[tuple[Any, ...]]] = {
     "row_linear": [
@@ -289,44 +295,9 @@ MISFITS: dict[str, list[tuple[Any, ...]]] = {
         (x(0, 3, 4), x(18, 4), x(18, 6), x(18), x(18), x(3, 6)),
     ],
     "paged_attention": [
-        *misfits(
-            *(
-                x(2, 4, 8),
-                x(3, 2, 2, 8),
-                x(3, 2, 2, 4),
-                whole(1, 7),
-                whole(2),
-                whole(1),
-                whole(2),
-                whole(3),
-                whole(2),
-                None,
-            )
-        ),
-        (
-            x(2, 3, 8),
-            x(3, 2, 2, 8),
-            x(3, 2, 2, 4),
-            whole(1, 7),
-            whole(2),
-            whole(1),
-            whole(2),
-            whole(3),
-            whole(2),
-            None,
-        ),
-        (
-            x(2, 4, 8),
-            x(3, 0, 2, 8),
-            x(3, 0, 2, 4),
-            whole(1, 7),
-            whole(2),
-            whole(1),
-            whole(2),
-            whole(3),
-            whole(2),
-            None,
-        ),
+        *misfits(*paged(x(2, 4, 8), 3)),
+        paged(x(2, 3, 8), 3),
+        paged(x(2, 4, 8), 0),
     ],
 }
 
