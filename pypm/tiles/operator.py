@@ -75,7 +75,7 @@ def reference(operands: Sequence[Tensor], program: str, rings: Sequence[int]) ->
     Arguments:
         operands: a matrix for each operand of the program but the result, in its order.
         program: the text of the program, which has one result.
-        rings: slots, products in flight, groups and pieces, as `Rings` takes them.
+        rings: the numbers of `pypm.tiles.partition.Rings`, in its order.
 
     It is computed in float32, or the widest type of the operands if that is wider, and rounded
     once. Raises ValueError if `program` is no program, or the operands are not those of it.
