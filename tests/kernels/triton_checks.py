@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,14 +37,7 @@ def launches(
 
     @needs_triton
     def in_the_interpreter(interpreter: Executor) -> None:
-        try:
-            interpreter.submit(check, "cpu").result()
-        except Exception as error:
-            # `x & y` of a block and a number, both of bits, is of int32 in the interpreter of 3.9
-            is_known = "mask has unsupported dtype" in str(error)
-            if not is_known or version("triton") < "3.9":
-                raise
-            pytest.skip("the interpreter of this Triton loads by no mask from a number")
+        interpreter.submit(check, "cpu").result()
 
     @needs_gpu
     def on_a_gpu() -> None:
