@@ -514,6 +514,34 @@ def gated_cells(draw: Random, *, last: bool = False) -> Example:
     return function, tuple(normal(*shape) for shape in shapes)
 
 
+def plain_cells(draw: Random, *, last: bool = False) -> Example:
+    """A plain recurrent layer, step by step; `last` returns the last hidden state alone."""
+    form, results = draw.randrange(4), draw.randrange(4)
+    is_first, is_relu, is_backwards = (draw.random() < 0.5 for _ in range(3))
+
+    def function(x: Tensor, w: Tensor, u: Tensor, b: Tensor, h: Tensor) -> Any:
+        states, order = [], range(x.shape[1])
+        sums = F.linear(x, w, b)
+        for t in reversed(order) if is_backwards else order:
+            if form == 3:
+                both = torch.cat([x[:, t], h] if is_first else [h, x[:, t]], 1)
+                y = F.linear(both, torch.cat([w, u] if is_first else [u, w], 1), b)
+            else:
+                product = sums[:, t] if form == 2 else F.linear(x[:, t], w, b if form else None)
+                y = product + F.linear(h, u, b) if is_first else F.linear(h, u) + product
+            h = y.relu() if is_relu else y.tanh()
+            states.append(h)
+        if last:
+            return h
+        if results == 3:
+            states = [F.linear(state, w.t()) for state in states]
+        joined = torch.stack(states[:: -1 if results == 2 else 1], 1)
+        return [joined, h] if results else joined
+
+    shapes = (2, STEPS, 3), (4, 3), (4, 4), (4,), (2, 4)
+    return function, tuple(normal(*shape) for shape in shapes)
+
+
 def averaged(draw: Random, *, last: bool) -> Example:
     """RWKV-4's time mixing, step by step; `last` returns the last states too."""
     is_apart, is_cat, is_written, is_wide, is_first = (draw.random() < 0.5 for _ in range(5))
@@ -594,6 +622,8 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "last_of_lstm": partial(cells, last=True),
     "gru_layer": gated_cells,
     "last_of_gru": partial(gated_cells, last=True),
+    "rnn_layer": plain_cells,
+    "last_of_rnn": partial(plain_cells, last=True),
     "attention_by_products": grouped,
     "called_attention_by_products": called,
     "decoding": grouped,

@@ -39,7 +39,7 @@ from pypm.rules import (
     training,
 )
 from pypm.rules.attention import block_sparse as by_blocks
-from pypm.rules.loops import gru, lstm, recurrences
+from pypm.rules.loops import gru, lstm, recurrences, rnn
 from pypm.tiles import launch
 from tests.fx.small_rules import TIDY
 from tests.hunt.bases import BITWISE, RULES, STEPS, base_of
@@ -86,10 +86,12 @@ SELDOM: Final = {
     "called_sdpa_of_two_widths": 18,
     "decoding": 38, "decoding_without_mask": 17,
     "differential_attention": 23, "group_norm": 20, "grouped_experts": 12,
-    "gru_layer": 15, "last_of_gru": 14, "last_of_lstm": 16, "last_state": 14, "layer_norm": 12,
+    "gru_layer": 15, "last_of_gru": 14, "last_of_lstm": 16, "last_of_rnn": 14,
+    "last_state": 14, "layer_norm": 12,
     "linear_activation": 43, "linear_residual": 22, "loop": 14, "lstm_layer": 15,
     "product_in_float32": 14, "rejoined": 24,
-    "rotary_of_both": 20, "same": 20, "sdpa_of_two_widths": 22, "sdpa_with_sinks": 15,
+    "rnn_layer": 15, "rotary_of_both": 20, "same": 20,
+    "sdpa_of_two_widths": 22, "sdpa_with_sinks": 15,
     "stacked_differential_attention": 40, "whole": 15,
     **dict.fromkeys(OWN, 14), "negated_smaller": 30,
 }  # fmt: skip
@@ -99,7 +101,7 @@ rewritten; or, as with `same`, since the memory of what they give decides.
 USUAL: Final = 10
 FOR_CPUS: Final = (
     "add_rms_norm_quantized", "grouped_experts", "linear_of_few_rows", "rotary_of_both",
-    "gru_layer", "last_of_gru", "lstm_layer", "last_of_lstm",
+    "gru_layer", "last_of_gru", "lstm_layer", "last_of_lstm", "rnn_layer", "last_of_rnn",
 )  # fmt: skip
 """Rules that decline on GPUs: their graphs are rewritten as they are on CPUs."""
 TRAINING: Final = {rule.name for rule in training.RULES}
@@ -346,7 +348,7 @@ def _anywhere() -> Iterator[None]:
         types = (*kernel.TYPES, torch.float64)
         stack.enter_context(mock.patch.object(kernel, "TYPES", types))
         stack.enter_context(mock.patch.object(launch, "FEWEST", 0))
-        for module in (recurrences, gru, lstm):
+        for module in (recurrences, gru, lstm, rnn):
             stack.enter_context(mock.patch.object(module, "FEW", STEPS))
         for module in (epilogue, quantization, rotary):
             stack.enter_context(mock.patch.object(module, "FEW", 0))

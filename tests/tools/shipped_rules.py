@@ -101,6 +101,23 @@ def last_of_gru_cells(*args):
     return gru_states(*args)[-1]
 
 
+def rnn_states(x, w, u, h):
+    states = []
+    for step in x:
+        h = (step @ w + h @ u).tanh()
+        states.append(h)
+    return states
+
+
+def rnn_cells(*args):
+    return torch.stack(rnn_states(*args))
+
+
+def last_of_rnn_cells(*args):
+    return rnn_states(*args)[-1]
+
+
+RNN_CELLS = [torch.randn(n) for n in ((16, 2, 3), (3, 4), (4, 4), (2, 4))]
 GRU_CELLS = [torch.randn(n) for n in ((16, 2, 3), (3, 12), (4, 12), (2, 4))]
 CELLS = [torch.randn(n) for n in ((16, 2, 3), (3, 16), (4, 16), (2, 4), (2, 4))]
 
@@ -135,6 +152,8 @@ EXAMPLES = {
     "last_of_lstm": [(last_of_cells, CELLS)],
     "gru_layer": [(gru_cells, GRU_CELLS)],
     "last_of_gru": [(last_of_gru_cells, GRU_CELLS)],
+    "rnn_layer": [(rnn_cells, RNN_CELLS)],
+    "last_of_rnn": [(last_of_rnn_cells, RNN_CELLS)],
     "grouped_experts": [(routed, [torch.randn(5, 3), torch.randn(4, 6, 3), torch.arange(5) % 4])],
     "sdpa": [(attend, HEADS)],
     "stacked_differential_attention": [
