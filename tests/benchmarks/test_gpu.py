@@ -197,9 +197,9 @@ def test_all_kernels_of_the_part_can_be_placed() -> None:
 def test_wrong_kernels_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[torch.Tensor] = []
 
-    def wrong(operands: Sequence[torch.Tensor], *_: Any) -> torch.Tensor:
+    def wrong(operands: Sequence[torch.Tensor], *_: Any) -> list[torch.Tensor]:
         calls.append(operands[0].new_full((1024, 1024), float(len(calls) > 1)))
-        return calls[-1]
+        return calls[-1:]
 
     monkeypatch.setattr(tiles, "tile_kernel", wrong)
     monkeypatch.setattr(tiles, "LAUNCHES", 4)

@@ -96,9 +96,9 @@ def test_descriptors_are_kept_by_address_shape_and_strides(handles: list[StandIn
 def test_the_operator_launches(handles: list[StandInKernel]) -> None:
     given = operands_of(GATED, 256, 136, 64)
     inputs = [x for name, x in given.items() if name != "out"]
-    found = call(inputs, GATED, astuple(RINGS))
+    (found,) = call(inputs, GATED, astuple(RINGS))
     with emulated() as runs:
-        again = tile_kernel(inputs, GATED, [*astuple(RINGS)])
+        (again,) = tile_kernel(inputs, GATED, [*astuple(RINGS)])
     torch.testing.assert_close(found, again, rtol=0, atol=0)
     assert [run.digest for _, run in runs] == [handles[0].kernel.digest]
     with pytest.raises(ValueError, match=r"0\.5 full tiles leave some of 3 multiprocessors"):

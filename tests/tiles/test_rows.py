@@ -200,7 +200,7 @@ def test_rows_are_packed_and_aligned() -> None:
     apart = torch.zeros(4, 41, dtype=torch.float16)[:, :40]
     with pytest.raises(ValueError, match="a stride of `x` is no multiple of 8 elements"):
         emulate(kernel_of(made), {"x": apart, "out": x})
-    with pytest.raises(ValueError, match="the rows of `x` are not packed"):
+    with pytest.raises(ValueError, match="of a row of `x` are not behind one another"):
         emulate(kernel_of(made), {"x": x.T.contiguous().T, "out": x})
 
 

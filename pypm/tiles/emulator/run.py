@@ -12,7 +12,14 @@ from typing import Final, cast
 
 from torch import Tensor
 
-from pypm.tiles.arguments import Descriptor, KernelArgument, Pointer, SizeArgument, StrideArgument
+from pypm.tiles.arguments import (
+    Descriptor,
+    KernelArgument,
+    Pointer,
+    SizeArgument,
+    StrideArgument,
+    misplaced,
+)
 from pypm.tiles.emit import Emitted
 from pypm.tiles.emulator.global_memory import EmulatedDescriptor, EmulatedPointer
 from pypm.tiles.emulator.language import scope_of
@@ -69,20 +76,17 @@ def emulate(
 def _value(
     argument: KernelArgument, operands: Mapping[str, Tensor], sizes: Mapping[str, int]
 ) -> EmulatedDescriptor | EmulatedPointer | int:
+    if isinstance(argument, SizeArgument):
+        return sizes[argument.name]
+    x = operands[argument.operand]
     match argument:
-        case Descriptor(_, operand, box):
-            return EmulatedDescriptor(operands[operand], box)
-        case Pointer(_, operand, is_packed):
-            if is_packed and operands[operand].stride()[-1] != 1:
-                raise ValueError(f"the rows of `{operand}` are not packed")
-            return EmulatedPointer(operands[operand])
-        case StrideArgument(_, operand, dim, unit):
-            stride, rest = divmod(operands[operand].stride()[dim], unit)
-            if rest:
-                raise ValueError(f"a stride of `{operand}` is no multiple of {unit} elements")
-            return stride
-        case SizeArgument(name):
-            return sizes[name]
+        case Descriptor():
+            return EmulatedDescriptor(x, argument.box)
+        case Pointer() | StrideArgument():
+            reason = misplaced(argument, x)
+            if reason is not None:
+                raise ValueError(reason)
+            return EmulatedPointer(x) if isinstance(argument, Pointer) else argument.of(x)
 
 
 # --- from functions to generators ----------------------------------------------------------------
