@@ -7,6 +7,8 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Final
 
 import pytest
@@ -21,6 +23,20 @@ def _no_earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
         yield
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[Executor]:
+    """A process whose Triton kernels are interpreted on the CPU: Triton decides when imported.
+
+    What bfloat16 the interpreter makes is cut off, not rounded, its `tl.dot` of bfloat16 is wrong,
+    and so is its float8.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TRITON_INTERPRET", "1")
+            process.submit(int).result()
+        yield process
 
 
 LONG: Final = 30.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import linecache
 import re
 import subprocess
@@ -20,7 +21,18 @@ from pypm.tiles.program import TileError, TileProgram
 if TYPE_CHECKING:
     from triton.experimental.gluon.language import NVMMASharedLayout
 
-__all__ = ["Built", "KernelHandle", "built", "compiled", "kernel_of", "layout_of"]
+__all__ = [
+    "INSTRUCTIONS",
+    "Built",
+    "KernelHandle",
+    "aligned",
+    "assembled",
+    "built",
+    "check",
+    "compiled",
+    "kernel_of",
+    "layout_of",
+]
 
 INSTRUCTIONS: Final[Mapping[str, str]] = {
     "wgmma": "wgmma.mma_async",
@@ -61,9 +73,7 @@ def built(kernel: Emitted) -> Built:
     Raises what `compiled` does.
     """
     found = compiled(kernel)
-    ptx = found.asm["ptx"]
-    registers, spilled, is_serialized = _assembled(ptx)
-    return Built(kernel.digest, ptx, registers, spilled, found.metadata.shared, is_serialized)
+    return assembled(kernel.digest, found)
 
 
 class KernelMetadata(Protocol):
@@ -94,19 +104,21 @@ def compiled(kernel: Emitted) -> KernelHandle:
 
     signature = {a.name: _type(kernel.source.program, a) for a in kernel.arguments}
     source = GluonASTSource(
-        fn=kernel_of(kernel), signature=signature, constexprs={}, attrs=_aligned(kernel)
+        fn=kernel_of(kernel.text),
+        signature=signature,
+        constexprs={},
+        attrs=aligned(kernel.arguments),
     )
     options = {"num_warps": 4, "maxnreg": _registers(kernel)}
     found = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     needed = INSTRUCTIONS if kernel.source.arefs else {}
-    _check(found.asm["ptx"], found.metadata.shared, needed)
+    check(found.asm["ptx"], found.metadata.shared, needed)
     return cast("KernelHandle", found)
 
 
-def kernel_of(kernel: Emitted) -> Callable[..., None]:
-    """Return the Gluon function of a kernel's text."""
-    name = f"<pypm tiles {kernel.digest[:16]}>"
-    text = kernel.text
+def kernel_of(text: str) -> Callable[..., None]:
+    """Return the function `kernel` of a text, in Gluon or plain Triton."""
+    name = f"<pypm tiles {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     # Triton reads the source of what it compiles
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     scope: dict[str, object] = {"__name__": "__main__"}
@@ -139,15 +151,17 @@ def layout_of(dtype: str, box: Sequence[int]) -> NVMMASharedLayout:
     return NVMMASharedLayout.get_default_for([*box], element)
 
 
-def _aligned(kernel: Emitted) -> dict[tuple[int], list[list[str | int]]]:
-    places = [n for n, a in enumerate(kernel.arguments) if isinstance(a, Pointer)]
+def aligned(arguments: Sequence[KernelArgument]) -> dict[tuple[int], list[list[str | int]]]:
+    """Return Triton's attributes of arguments: addresses are multiples of 16 bytes."""
+    places = [n for n, a in enumerate(arguments) if isinstance(a, Pointer)]
     return {(place,): [["tt.divisibility", 16]] for place in places}
 
 
-def _assembled(ptx: str) -> tuple[int, int, bool]:
-    """Return the registers of a thread, bytes that spill, and whether ptxas serializes products."""
+def assembled(digest: str, kernel: KernelHandle) -> Built:
+    """Return what the assembler says about a compiled kernel, whose text has the digest."""
     from triton import knobs
 
+    ptx = kernel.asm["ptx"]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.ptx")
         source.write_text(ptx)
@@ -157,14 +171,13 @@ def _assembled(ptx: str) -> tuple[int, int, bool]:
         )  # fmt: skip
     (registers,) = re.findall(r"Used (\d+) registers", done.stderr)
     (spilled,) = re.findall(r"(\d+) bytes spill stores", done.stderr)
-    return (
-        int(registers),
-        int(spilled),
-        "wgmma.mma_async instructions are serialized" in done.stderr,
-    )
+    is_serialized = "wgmma.mma_async instructions are serialized" in done.stderr
+    shared = kernel.metadata.shared
+    return Built(digest, ptx, int(registers), int(spilled), shared, is_serialized)
 
 
-def _check(ptx: str, shared: int, needed: Mapping[str, str] = INSTRUCTIONS) -> None:
+def check(ptx: str, shared: int, needed: Mapping[str, str] = INSTRUCTIONS) -> None:
+    """Raise TileError if a kernel lacks instructions, or needs more shared memory than there is."""
     lacking = [name for name, op in needed.items() if op not in ptx]
     if lacking:
         raise TileError(

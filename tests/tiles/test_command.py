@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from pypm.tiles.configurations import configurations
 from pypm.tiles.emit import emitted
 from pypm.tiles.partition import Rings, partitioned
+from pypm.tiles.plain import plain
 from pypm.tiles.reading import parsed
 from pypm.tiles.timeline import timeline
 from pypm.tools.cli import app
@@ -61,6 +62,7 @@ def test_a_region_is_shown_as_program_partition_and_text() -> None:
     source = partitioned(parsed(f"{program}\n"), RINGS)
     assert f"{partition}\n" == str(source)
     assert text == emitted(source).text
+    assert run("--region", "mul", "--plain").stdout.split("\n\n", 2)[2] == plain(source).text
 
 
 @pytest.mark.usefixtures("model")
@@ -71,7 +73,8 @@ def test_the_pipeline_of_a_region_is_drawn() -> None:
     )
     source = partitioned(parsed(run("--region", "mul").stdout.split("\n\n")[0] + "\n"), RINGS)
     assert Path("out.svg").read_text() == timeline(emitted(source))
-    assert "are of one region" in run("--timeline", "out.svg", code=2).output
+    for option in (("--timeline", "out.svg"), ("--plain",), ("--build",)):
+        assert "are of one region" in run(*option, code=2).output
 
 
 @pytest.mark.usefixtures("model")

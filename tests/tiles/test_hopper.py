@@ -66,13 +66,13 @@ def test_every_operation_is_built_for_hopper() -> None:
 def test_specialization_that_was_dropped_is_an_error(name: str) -> None:
     kept = " ".join(op for other, op in build.INSTRUCTIONS.items() if other != name)
     with pytest.raises(TileError, match=f"is not specialized: it has no {name}"):
-        build._check(kept, 0)
-    build._check(f"{kept} {build.INSTRUCTIONS[name]}", SHARED_MEMORY)
+        build.check(kept, 0)
+    build.check(f"{kept} {build.INSTRUCTIONS[name]}", SHARED_MEMORY)
 
 
 def test_shared_memory_that_hopper_lacks_is_an_error() -> None:
     with pytest.raises(TileError, match="needs 232,449 bytes of shared memory"):
-        build._check(" ".join(build.INSTRUCTIONS.values()), SHARED_MEMORY + 1)
+        build.check(" ".join(build.INSTRUCTIONS.values()), SHARED_MEMORY + 1)
 
 
 def test_a_thread_begins_with_its_share_of_the_registers() -> None:

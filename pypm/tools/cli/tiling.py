@@ -23,6 +23,9 @@ def tiles(
     build: Annotated[
         bool, typer.Option("--build", help="Compile it, and print registers and spills.")
     ] = False,
+    is_plain: Annotated[
+        bool, typer.Option("--plain", help="Print it in plain Triton, with no specialized warps.")
+    ] = False,
     timeline: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw its pipeline over time, as an SVG.")
     ] = None,
@@ -36,6 +39,8 @@ def tiles(
     from pypm.tiles.configurations import configured_for
     from pypm.tiles.emit import emitted
     from pypm.tiles.partition import partitioned
+    from pypm.tiles.plain import plain
+    from pypm.tiles.plain_launch import plain_built
     from pypm.tiles.program import TileError
     from pypm.tiles.regions import tile_region
     from pypm.tiles.timeline import timeline as drawn
@@ -46,9 +51,10 @@ def tiles(
         help = did_you_mean(region, found) or "`pypm tiles MODEL` lists the regions"
         raise PyPMError(Diagnostic(f"no product and epilogue end at `{region}`", help=help))
     if region is None:
-        if build or timeline is not None:
+        if build or is_plain or timeline is not None:
             help = "name a region: `pypm tiles MODEL --region NODE --build`"
-            raise PyPMError(Diagnostic("`--build` and `--timeline` are of one region", help=help))
+            what = "`--build`, `--plain` and `--timeline` are of one region"
+            raise PyPMError(Diagnostic(what, help=help))
         for name, nodes in found.items():
             try:
                 say(f"{name}: {len(tile_region(nodes).program.before)} products")
@@ -57,10 +63,10 @@ def tiles(
         return
     program, rings = configured_for(tile_region(found[region]))
     source = partitioned(program, rings)
-    kernel = emitted(source)
-    say(f"{program}\n{source}\n{kernel.text}", nl=False)
+    kernel, peer = emitted(source), plain(source)
+    say(f"{program}\n{source}\n{(peer if is_plain else kernel).text}", nl=False)
     if build:
-        say(f"\n{built(kernel)}")
+        say(f"\n{plain_built(peer) if is_plain else built(kernel)}")
     if timeline is not None:
         timeline.write_text(drawn(kernel), encoding="utf-8")
         say(f"\nthe pipeline over time is in {timeline}")
