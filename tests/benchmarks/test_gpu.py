@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,17 +23,32 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from benchmarks.gpu import __main__ as runs
-from benchmarks.gpu import calls, checks, choice, device, experts, loops, pages, tiles, times
+from benchmarks.gpu import (
+    ablation,
+    calls,
+    checks,
+    choice,
+    device,
+    experts,
+    loops,
+    pages,
+    tiles,
+    times,
+)
 from benchmarks.gpu.claims import CLAIMS, Claim
 from benchmarks.gpu.lines import FAILED, OK, Lines
 from benchmarks.gpu.parts import PARTS, Part
 from benchmarks.results import setting
 from pypm.choice import gpu_times
 from pypm.choice.measuring import Measured
+from pypm.tiles.emulator import emulate
 from pypm.tiles.operator import emulated, kernel_for
+from pypm.tiles.plain import PlainKernel
 from pypm.tiles.reading import parsed
+from pypm.tiles.reference import execute
 from pypm.timing import Times
 from tests.floors import ROOT
+from tests.kernels.triton_checks import needs_triton
 
 # --- lines ---------------------------------------------------------------------------------------
 
@@ -179,6 +195,37 @@ def test_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row[-1] for row in found["layers"]["rows"]] == ["slower than torch.compile"] * 2
     rings = {kernel.source.rings for kernel, _ in launches}
     assert {(each.depth, each.in_flight) for each in rings} >= {*tiles.DEPTHS}
+
+
+@needs_triton
+@pytest.mark.usefixtures("stand_ins")
+def test_ablation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Specialized kernels are emulated, plain ones computed by torch; one does not fit."""
+    from triton.runtime.errors import OutOfResources
+
+    settings: list[tuple[int, int | None, bool]] = []
+
+    def stand_in(kernel: PlainKernel, operands: Any, *, stages: int = 3, programs: Any) -> None:
+        settings.append((stages, programs, kernel.by_triton))
+        if stages == 4:
+            raise OutOfResources(1, 0, "shared memory")
+        execute(kernel.source.program, operands, torch.float32)
+
+    monkeypatch.setattr(ablation, "LAYER", (70, 24, 72))
+    monkeypatch.setattr(ablation, "HEADS", (1, 1, 70, 16))
+    monkeypatch.setattr(ablation, "launched", partial(emulate, programs=2))
+    monkeypatch.setattr(ablation, "plain_launched", stand_in)
+    lines = measured(ablation.ablation)
+    for row in lines.rows():
+        assert row[1:4] == [pytest.approx(10), pytest.approx(20), "plain, 2 stages, all programs"]
+        assert row[4] == (None if "attention" in row[0] else pytest.approx(60))
+        assert row[6:] == [pytest.approx(2), OK]
+    assert settings.count((4, None, False)) == 4
+    monkeypatch.setattr(ablation, "LEAST", {"product": 3.0})
+    assert ablation.compared("product")[-1] == "less than 3.0 of plain Triton"
+    monkeypatch.setattr(ablation, "plain_launched", lambda _, given, **__: given["out"].zero_())
+    with pytest.raises(AssertionError, match="Tensor-likes are not close"):
+        ablation.compared("product")
 
 
 def test_all_kernels_of_the_part_can_be_placed() -> None:
