@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from pypm.kernels.support.devices import as_on_a_gpu
+from tests.kernels.triton_checks import take_numbers_as_masks
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -35,7 +36,7 @@ def interpreter() -> Iterator[Executor]:
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TRITON_INTERPRET", "1")
-            process.submit(int).result()
+            process.submit(take_numbers_as_masks).result()
         yield process
 
 

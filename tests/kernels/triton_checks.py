@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-__all__ = ["agree", "built", "launches", "needs_triton", "spilled"]
+__all__ = ["agree", "built", "launches", "needs_triton", "spilled", "take_numbers_as_masks"]
 
 needs_triton: Final = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
@@ -56,6 +56,24 @@ def agree(ours: Tensor, exact: Tensor, dtype: torch.dtype, tolerance: float) -> 
     torch.testing.assert_close(
         ours.double(), exact.double(), atol=tolerance, rtol=tolerance, equal_nan=True
     )
+
+
+def take_numbers_as_masks() -> None:
+    """Make masks truths: comparisons of numbers are int32 in Triton 3.9, and then refused."""
+    if importlib.util.find_spec("triton") is None:
+        return
+    import numpy
+    from triton.runtime import interpreter
+
+    accesses = interpreter._interpreter
+
+    def truths(access: Callable[..., Any], place: int) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            return access(*args[:place], numpy.asarray(args[place], dtype=bool), *args[place + 1 :])
+
+        return run
+
+    accesses.load, accesses.store = truths(accesses.load, 1), truths(accesses.store, 2)
 
 
 def built(
