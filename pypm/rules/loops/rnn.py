@@ -205,7 +205,7 @@ def rnn_layer(cell, read, before, place, steps, last_first):
         return decline(states)
     results, last = states.reshape(steps, *cell.shape), states[-1].reshape(cell.shape)
     if read is not None:
-        results = F.linear(states, of_torch(read.layer), read.layer.bias)
+        results = F.linear(states.flatten(0, 1), of_torch(read.layer), read.layer.bias)
         results = results.reshape(steps, *read.shape)
     return gathered(results.flip(0) if last_first else results, place), last
 
@@ -247,7 +247,7 @@ def rolled(cell, before, steps):
         return "a weight has not one row for each element of a state"
     bias, rows = sum(biases[1:], biases[0]) if biases else None, math.prod(shape[:-1])
     if w is not None:
-        items = F.linear(items, w, bias)
+        items = F.linear(items.reshape(steps * rows, items.shape[-1]), w, bias)  # no product a step
     elif bias is not None:
         items = items + bias
     items = items.reshape(steps, rows, shape[-1])
