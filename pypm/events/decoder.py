@@ -48,7 +48,10 @@ class MatrixOperand:
 
 @dataclass(frozen=True, slots=True)
 class NormOperands:
-    """(x - center) / root(mean square + eps) * (weight + offset) + bias; "rms" has no center."""
+    """(x - center) / root(mean square + eps) * (weight + offset) + bias.
+
+    "rms" has no center; "rounded rms" is rounded to the type of x before it meets the weight.
+    """
 
     kind: str
     weight: int | None

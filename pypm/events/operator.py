@@ -18,9 +18,11 @@ from pypm.kernels.attention.dense import products
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 
-__all__ = ["SOURCE", "compute", "decoder_step", "reference"]
+__all__ = ["SOURCE", "TYPES", "compute", "decoder_step", "reference"]
 
 SOURCE: Final = Path(__file__).with_name("step.cpp")
+TYPES: Final = (torch.float32, torch.bfloat16)
+"""Types of the kernel in C++: of all operands but masks, which are float32, and positions."""
 
 
 def compute(x: Tensor, tensors: list[Tensor], program: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -34,7 +36,7 @@ def compute(x: Tensor, tensors: list[Tensor], program: str) -> tuple[Tensor, Ten
 
 def unsupported(x: Tensor) -> str | None:
     """Return why the kernel in C++ does not take these operands, or None."""
-    return native.unsupported(SOURCE, (torch.float32,), x)
+    return native.unsupported(SOURCE, TYPES, x)
 
 
 def reference(x: Tensor, tensors: list[Tensor], program: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -79,10 +81,7 @@ class _Interpreter:
         weight, bias = self.values.get(next(words)), self.values.get(next(words))
         eps, offset = float(next(words)), float(next(words))
         if kind is not None:
-            x = x - x.mean(-1, keepdim=True) if kind == "layer" else x
-            x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
-            x = x if weight is None else x * (weight + offset)
-            x = x if bias is None else x + bias
+            x = _normed(x, kind, (weight, offset), bias, eps)
         matrices = [[next(words) for _ in range(4)] for _ in range(2)]
         activation = ACTIVATIONS[int(next(words))]
         _, columns, _ = (int(next(words)) for _ in range(3))
@@ -116,7 +115,7 @@ class _Interpreter:
         keys, values = (
             torch.ops.aten.index_put(old, index, new) for old, new in ((keys, k), (values, v))
         )
-        found = products(q, keys, values, mask, scale=scale)
+        found = products(q, keys, values, mask.to(q.dtype), scale=scale)
         self.values[out] = found.reshape(batch, -1)
         self.keys.append(k)
         self.new_values.append(v)
@@ -129,6 +128,24 @@ def _skip_events(words: Iterator[str]) -> None:
         next(words)
         for _ in range(length * int(next(words))):
             next(words)
+
+
+def _normed(
+    x: Tensor,
+    kind: str,
+    scale: tuple[Tensor | None, float],
+    bias: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """Return a norm of rows in their type, computed in float32 if that is narrower."""
+    weight, offset = scale
+    y = x.to(torch.promote_types(x.dtype, torch.float32))
+    y = y - y.mean(-1, keepdim=True) if kind == "layer" else y
+    y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps)
+    y = y.to(x.dtype) if kind == "rounded rms" else y
+    y = y if weight is None else y * (weight.to(y.dtype) + offset)
+    y = y if bias is None else y + bias
+    return y.to(x.dtype)
 
 
 def _activated(x: Tensor, kind: str | None) -> Tensor:

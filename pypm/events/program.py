@@ -22,7 +22,8 @@ __all__ = ["ACTIVATIONS", "NORMS", "printed"]
 
 ACTIVATIONS: Final = (None, "silu", "gelu", "gelu_tanh")
 """Activations by the numbers that programs have for them."""
-NORMS: Final = (None, "rms", "layer")
+NORMS: Final = (None, "rms", "layer", "rounded rms")
+"""Norms by their numbers; the last is rounded to the type of the rows before its weight."""
 
 
 def printed(step: DecoderStep) -> str:

@@ -34,7 +34,7 @@ struct Matrix {
 
 struct ProductBody {
   Place x, residual, out;
-  int64_t norm; // 0 none, 1 by the root of the mean square, 2 centered
+  int64_t norm; // 0 none, 1 by the root of the mean square, 2 centered, 3 as 1, rounded before weights
   Place norm_weight, norm_bias;
   double epsilon, offset;
   Matrix weight, gate;
@@ -128,7 +128,7 @@ private:
 struct Step {
   int64_t batch, elements, layers, groups, size;
   std::vector<int64_t> widths;
-  std::vector<std::vector<float>> buffers;
+  std::vector<std::vector<float>> buffers; // of a type that is no wider
   events::Table table;
   std::vector<Body> bodies;
   std::unique_ptr<events::Run> run;
@@ -178,7 +178,7 @@ private:
 };
 
 // The operands and results of one call, by place; tensors that were copied stay alive with it.
-class Memory {
+template <class T> class Memory {
 public:
   Memory(Step &step, const std::vector<Tensor> &operands, const Tensor &out)
       : step(step), operands(operands), out(out) {}
@@ -188,52 +188,57 @@ public:
     return operands[at.index];
   }
 
-  // So many numbers side by side; null for none.
-  float *floats(Place at, int64_t count) {
+  // So many elements side by side; null for none.
+  T *elements(Place at, int64_t count) {
     if (at.kind == '-')
       return nullptr;
     if (at.kind == 'r') {
       REQUIRE(out.numel() == count);
-      return operators::written<float>(out);
+      return operators::written<T>(out);
     }
     if (at.kind == 's') {
       REQUIRE(0 <= at.index && at.index < int64_t(step.buffers.size()));
       REQUIRE(int64_t(step.buffers[at.index].size()) == count);
-      return step.buffers[at.index].data();
+      return reinterpret_cast<T *>(step.buffers[at.index].data());
     }
     const Tensor &x = side_by_side(operand(at));
     REQUIRE(x.numel() == count);
-    return const_cast<float *>(operators::data<float>(x));
+    return const_cast<T *>(operators::data<T>(x));
   }
 
   // A cache or a mask, [batch or 1, heads or 1, rows, count].
-  bodies::Strided strided(Place at, int64_t heads, int64_t rows, int64_t count) {
+  template <class E>
+  bodies::Strided<E> strided(Place at, int64_t heads, int64_t rows, int64_t count) {
     const Tensor &given = operand(at);
-    REQUIRE(given.scalar_type() == ScalarType::Float && given.dim() == 4);
+    REQUIRE(given.scalar_type() == operators::TypeOf<E>::value && given.dim() == 4);
     REQUIRE(given.size(2) == rows && given.size(3) == count);
-    const Tensor &x = count == 1 || given.stride(3) == 1 ? given : side_by_side(given);
+    const Tensor &x = count == 1 || given.stride(3) == 1 ? given : packed(given);
     int64_t steps[2];
     for (int64_t i = 0; i < 2; ++i) {
       REQUIRE(x.size(i) == 1 || x.size(i) == (i ? heads : step.batch));
       steps[i] = x.size(i) == 1 ? 0 : x.stride(i);
     }
-    return {operators::data<float>(x), steps[0], steps[1], x.stride(2)};
+    return {operators::data<E>(x), steps[0], steps[1], x.stride(2)};
   }
 
-  bodies::Weight weight(const Matrix &m, int64_t size, int64_t columns) {
+  bodies::Weight<T> weight(const Matrix &m, int64_t size, int64_t columns) {
     if (m.values.kind == '-')
       return {nullptr, nullptr, true, 0};
     const Tensor &x = side_by_side(operand(m.values));
     REQUIRE(x.dim() == 2 && x.size(m.turned ? 1 : 0) == size);
     const int64_t all = x.size(m.turned ? 0 : 1);
     REQUIRE(0 <= m.first && m.first + columns <= all);
-    const bodies::Weight whole = {operators::data<float>(x), floats(m.bias, all), m.turned != 0, all};
+    const bodies::Weight<T> whole = {operators::data<T>(x), elements(m.bias, all), m.turned != 0, all};
     return whole.from(m.first, size);
   }
 
 private:
   const Tensor &side_by_side(const Tensor &x) {
-    REQUIRE(x.scalar_type() == ScalarType::Float);
+    REQUIRE(x.scalar_type() == operators::TypeOf<T>::value);
+    return packed(x);
+  }
+
+  const Tensor &packed(const Tensor &x) {
     if (x.is_contiguous())
       return x;
     auto found = copies.find(&x);
@@ -248,13 +253,13 @@ private:
   std::map<const Tensor *, Tensor> copies;
 };
 
-struct Kernel {
-  typedef std::variant<bodies::Product, bodies::Attention> Resolved;
+template <class T> struct Kernel {
+  typedef std::variant<bodies::Product<T>, bodies::Attention<T>> Resolved;
   std::vector<Resolved> grids;
   std::vector<int64_t> blocks;
   int64_t batch;
 
-  Kernel(Step &step, Memory &memory, float *keys, float *values) : batch(step.batch) {
+  Kernel(Step &step, Memory<T> &memory, T *keys, T *values) : batch(step.batch) {
     for (const Body &body : step.bodies)
       if (const auto *product = std::get_if<ProductBody>(&body)) {
         grids.emplace_back(resolved(*product, memory));
@@ -269,13 +274,13 @@ struct Kernel {
       }
   }
 
-  bodies::Product resolved(const ProductBody &b, Memory &memory) const {
-    bodies::Product p;
-    p.x = memory.floats(b.x, batch * b.size);
-    p.residual = memory.floats(b.residual, batch * b.columns);
-    p.out = memory.floats(b.out, batch * b.columns);
-    p.norm = {b.norm != 0, b.norm == 2, memory.floats(b.norm_weight, b.size),
-              memory.floats(b.norm_bias, b.size), float(b.epsilon), float(b.offset)};
+  bodies::Product<T> resolved(const ProductBody &b, Memory<T> &memory) const {
+    bodies::Product<T> p;
+    p.x = memory.elements(b.x, batch * b.size);
+    p.residual = memory.elements(b.residual, batch * b.columns);
+    p.out = memory.elements(b.out, batch * b.columns);
+    p.norm = {b.norm != 0, b.norm == 2, b.norm == 3, memory.elements(b.norm_weight, b.size),
+              memory.elements(b.norm_bias, b.size), float(b.epsilon), float(b.offset)};
     p.weight = memory.weight(b.weight, b.size, b.columns);
     p.gate = memory.weight(b.gate, b.size, b.columns);
     p.activation = bodies::Activation(b.activation);
@@ -283,39 +288,39 @@ struct Kernel {
     return p;
   }
 
-  bodies::Attention resolved(const AttentionBody &b, Memory &memory, float *keys,
-                             float *values) const {
-    bodies::Attention a;
+  bodies::Attention<T> resolved(const AttentionBody &b, Memory<T> &memory, T *keys,
+                             T *values) const {
+    bodies::Attention<T> a;
     const int64_t inner = batch * b.groups * b.size;
-    a.q = memory.floats(b.q, inner * b.heads);
-    a.k = memory.floats(b.k, inner), a.v = memory.floats(b.v, inner);
+    a.q = memory.elements(b.q, inner * b.heads);
+    a.k = memory.elements(b.k, inner), a.v = memory.elements(b.v, inner);
     a.cos = a.sin = nullptr, a.angle = 0;
     if (b.cos.kind != '-') {
       const int64_t angles = memory.operand(b.cos).numel();
       REQUIRE(b.size % 2 == 0 && (angles == b.size || angles == b.size * batch));
-      a.cos = memory.floats(b.cos, angles), a.sin = memory.floats(b.sin, angles);
+      a.cos = memory.elements(b.cos, angles), a.sin = memory.elements(b.sin, angles);
       a.angle = angles == b.size ? 0 : b.size;
     }
     a.count = memory.operand(b.keys).size(2);
-    a.keys = memory.strided(b.keys, b.groups, a.count, b.size);
-    a.values = memory.strided(b.values, b.groups, a.count, b.size);
-    a.mask = memory.strided(b.mask, b.groups * b.heads, 1, a.count);
+    a.keys = memory.template strided<T>(b.keys, b.groups, a.count, b.size);
+    a.values = memory.template strided<T>(b.values, b.groups, a.count, b.size);
+    a.mask = memory.template strided<float>(b.mask, b.groups * b.heads, 1, a.count);
     const Tensor &position = memory.operand(b.position);
     REQUIRE(position.scalar_type() == ScalarType::Long && position.numel() == 1);
     a.position = *operators::data<int64_t>(position);
     a.position += a.position < 0 ? a.count : 0;
-    a.out = memory.floats(b.out, inner * b.heads);
+    a.out = memory.elements(b.out, inner * b.heads);
     a.new_keys = keys, a.new_values = values;
     a.groups = b.groups, a.heads = b.heads, a.size = b.size, a.scale = float(b.scale);
     return a;
   }
 
   void operator()(size_t grid, int64_t i, int64_t j) const {
-    if (const auto *product = std::get_if<bodies::Product>(&grids[grid])) {
+    if (const auto *product = std::get_if<bodies::Product<T>>(&grids[grid])) {
       const int64_t first = j * blocks[grid];
       (*product)(batch, first, std::min(first + blocks[grid], product->columns));
     } else
-      std::get<bodies::Attention>(grids[grid])(i, j);
+      std::get<bodies::Attention<T>>(grids[grid])(i, j);
   }
 };
 
@@ -352,25 +357,33 @@ Kept &kept_by(const events::Pool &pool) {
   return *kept;
 }
 
-std::tuple<Tensor, Tensor, Tensor> decoder_step(const Tensor &given, const std::vector<Tensor> &others,
-                                                const std::string &program) {
+typedef std::tuple<Tensor, Tensor, Tensor> Results;
+
+template <class T>
+Results computed(Step &step, const std::vector<Tensor> &operands, int64_t workers) {
+  constexpr ScalarType type = operators::TypeOf<T>::value;
+  const Tensor out = operators::empty(operators::sizes_of(operands[0]), type);
+  const std::vector<int64_t> sizes = {step.layers, step.batch, step.groups, 1, step.size};
+  const Tensor keys = operators::empty(sizes, type), values = operators::empty(sizes, type);
+  Memory<T> memory(step, operands, out);
+  const Kernel<T> kernel(step, memory, operators::written<T>(keys), operators::written<T>(values));
+  step.run->begin();
+  const auto work = [&] { step.run->work(step.table, kernel); };
+  workers > 1 ? events::Pool::current().run(workers, work) : work();
+  step.run->end();
+  return {out, keys, values};
+}
+
+Results decoder_step(const Tensor &given, const std::vector<Tensor> &others,
+                     const std::string &program) {
   const Tensor x = operators::contiguous(given);
-  REQUIRE(x.scalar_type() == ScalarType::Float && x.dim() > 0 && x.numel() > 0);
+  REQUIRE(x.dim() > 0 && x.numel() > 0);
   const int64_t batch = x.numel() / x.size(x.dim() - 1);
-  const Tensor out = operators::empty(operators::sizes_of(x), ScalarType::Float);
   std::vector<Tensor> operands = {x};
   operands.insert(operands.end(), others.begin(), others.end());
   const auto compute = [&](Step &step, int64_t workers) {
-    const std::vector<int64_t> sizes = {step.layers, batch, step.groups, 1, step.size};
-    const Tensor keys = operators::empty(sizes, ScalarType::Float),
-                 values = operators::empty(sizes, ScalarType::Float);
-    Memory memory(step, operands, out);
-    const Kernel kernel(step, memory, operators::written<float>(keys), operators::written<float>(values));
-    step.run->begin();
-    const auto work = [&] { step.run->work(step.table, kernel); };
-    workers > 1 ? events::Pool::current().run(workers, work) : work();
-    step.run->end();
-    return std::tuple(out, keys, values);
+    return operators::of_type<float, rows::bfloat16>(
+        x, [&](auto zero) { return computed<decltype(zero)>(step, operands, workers); });
   };
   events::Pool &pool = events::Pool::current();
   if (!pool.take()) { // another thread computes a step: this one has memory and events of its own

@@ -40,6 +40,7 @@ class Made:
                 cache = torch.randn(shape, generator=made, dtype=torch.float64)
                 tensors[place - 1] = cache
         narrow = [each if each.dtype == torch.int64 else each.to(dtype) for each in tensors]
+        narrow[0] = tensors[0].to(torch.promote_types(dtype, torch.float32))
         return x.to(dtype), narrow
 
 
@@ -59,9 +60,9 @@ def made(gated: bool, layers: int = 2, groups: int = 2, heads: int = 2, size: in
             return MatrixOperand(add(columns, rows), None, True, rows, columns)
         return MatrixOperand(add(rows, columns), add(columns), False, rows, columns)
 
-    def norm() -> NormOperands:
+    def norm(kind: str = "rms") -> NormOperands:
         if gated:
-            return NormOperands("rms", add(width), None, 1e-6, 1.0)
+            return NormOperands(kind, add(width), None, 1e-6, float(kind == "rms"))
         return NormOperands("layer", add(width), add(width), 1e-5, 0.0)
 
     def layer() -> DecoderLayer:
@@ -73,7 +74,7 @@ def made(gated: bool, layers: int = 2, groups: int = 2, heads: int = 2, size: in
         ]
         caches = [add(1), add(1)]
         return DecoderLayer(
-            before=norm(), q=parts[0], k=parts[1], v=parts[2],
+            before=norm("rounded rms"), q=parts[0], k=parts[1], v=parts[2],
             angles=(3, 4) if gated else None,
             keys=caches[0], values=caches[1], mask=1, position=2, scale=0.3,
             out=matrix(inner, width), after=norm(),

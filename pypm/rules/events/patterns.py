@@ -7,7 +7,7 @@ from pypm.rules.norm import LAYER, RMS
 from pypm.rules.rotary import Turned
 from pypm.rules.vocabulary.activations import Activation
 from pypm.rules.vocabulary.products import Linear
-from pypm.rules.vocabulary.shapes import Resized, keeps_order
+from pypm.rules.vocabulary.shapes import Resized, Rounded, Wide, keeps_order
 
 # --- products -------------------------------------------------------------------------------------
 
@@ -158,17 +158,26 @@ def Attended(y, attention):
 
 
 @pattern
+def Acted(x, kind):  # in a wider type, if it is decomposed
+    y = var()
+    z = Rounded(Activation(y, kind)) | Activation(y, kind)
+    y <= Wide(x)
+    assert z.dtype == x.dtype
+    return z
+
+
+@pattern
 def Hidden(y, inner):
     up, kind = var(), var()
     let(inner=record(up=up, gate=None, activation=kind))
-    return Activation(Product(y, up), kind)
+    return Acted(Product(y, up), kind)
 
 
 @pattern
 def Hidden(y, inner):
     gate, up, kind = var(), var(), var()
     let(inner=record(up=up, gate=gate, activation=kind))
-    return Activation(Product(y, gate), kind) * Product(y, up)
+    return Acted(Product(y, gate), kind) * Product(y, up)
 
 
 @pattern

@@ -3,7 +3,8 @@
 import torch
 
 from pypm.events.decoder import DecoderLayer, DecoderStep, MatrixOperand, NormOperands
-from pypm.fx import Match, describe
+from pypm.events.operator import TYPES
+from pypm.fx import Match, describe, metadata
 
 
 class Misfit(Exception):
@@ -17,16 +18,22 @@ def require(condition, reason):
 
 
 class Operands:
-    """The operands of the kernel in order, each once."""
+    """The operands of the kernel in order, each once.
 
-    def __init__(self, x):
+    `rounded` holds the ids of weights of norms that meet rows in the type of x.
+    """
+
+    def __init__(self, x, rounded):
         self.values = [x]
-        self._added = {}
+        self._added, self._rounded = {}, rounded
 
-    def place(self, value, dtype=torch.float32):
-        """Return the place of a tensor, which is added if it is new; None for None."""
+    def place(self, value, dtype=None):
+        """Return the place of a tensor, which is added if it is new; None for None. It must have a
+        type, by default that of x.
+        """
         if value is None:
             return None
+        dtype = dtype or self.values[0].dtype
         require(value.dtype == dtype, f"an operand is {value.dtype}, not {dtype}")
         for place, known in enumerate(self.values):
             if known is value:
@@ -35,13 +42,17 @@ class Operands:
         return len(self.values) - 1
 
     def mask(self, mask):
-        """Return the place of a mask that is added, also for one that says what is seen."""
-        if mask.dtype != torch.bool:
-            return self.place(mask)
+        """Return the place of a mask that is added, in float32, also for one that says what is
+        seen.
+        """
         if id(mask) not in self._added:
-            zeros = torch.zeros_like(mask, dtype=torch.float32)
-            self._added[id(mask)] = zeros.masked_fill(~mask, -torch.inf)
-        return self.place(self._added[id(mask)])
+            if mask.dtype == torch.bool:
+                zeros = torch.zeros_like(mask, dtype=torch.float32)
+                self._added[id(mask)] = zeros.masked_fill(~mask, -torch.inf)
+            else:
+                require(mask.dtype in TYPES, f"the mask is {mask.dtype}")
+                self._added[id(mask)] = mask.to(torch.float32)
+        return self.place(self._added[id(mask)], torch.float32)
 
     def matrix(self, weight, size, first=0, columns=None):
         """Return a weight of a product with rows of `size`; all of its outputs by default."""
@@ -58,7 +69,8 @@ class Operands:
         known = (w is None or w.shape == (size,) for w in (norm.weight, norm.bias))
         require(all(known), "a weight of a norm is broadcast")
         weights = self.place(norm.weight), self.place(norm.bias)
-        return NormOperands(norm.kind, *weights, float(norm.eps), float(norm.offset))
+        kind = "rounded rms" if id(norm.weight) in self._rounded else norm.kind
+        return NormOperands(kind, *weights, float(norm.eps), float(norm.offset))
 
 
 def layer_of(layer, position, operands, step):
@@ -127,18 +139,30 @@ def written(match):
     return indices, writes
 
 
+def rounded_rows(match):
+    """Return the ids of the traced values that multiply others rounded to bfloat16."""
+    traced = dict(zip(match.region.inputs, match.inputs, strict=True))
+    found = set()
+    for node in match.region.nodes:
+        if describe(node).operator.name == "aten.mul":
+            for one, other in (node.args, node.args[::-1]):
+                if one in traced and isinstance(other, torch.fx.Node):
+                    found |= {id(traced[one])} if metadata(other).dtype == torch.bfloat16 else set()
+    return found
+
+
 def stack_of(x, layers, match):
     """Return the step of a stack, its operands, and the two results of `written`.
 
     Values may be traced or fake tensors. Raises Misfit, with the reason, if there is no such step.
     """
-    require(x.dtype == torch.float32, "the kernel is for float32")
+    require(x.dtype in TYPES, "the kernel is for float32 and bfloat16")
     first = layers[0].attention
     heads, _, size = first.query.shape[1:]
     groups = first.keys.shape[1]
     require(groups and heads % groups == 0, "heads do not divide into groups")
     step = x.shape[-1], groups, heads // groups, size
-    operands = Operands(x)
+    operands = Operands(x, rounded_rows(match))
     indices, writes = written(match)
     found = []
     for layer in layers:
