@@ -50,7 +50,8 @@ class MatrixOperand:
 class NormOperands:
     """(x - center) / root(mean square + eps) * (weight + offset) + bias.
 
-    "rms" has no center; "rounded rms" is rounded to the type of x before it meets the weight.
+    "rms" has no center; "rounded rms" is rounded to the type of x before it meets the weight. To
+    eps is added the number in the operand `added`, float32, if there is one.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class NormOperands:
     bias: int | None
     eps: float
     offset: float
+    added: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

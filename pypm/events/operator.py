@@ -80,8 +80,9 @@ class _Interpreter:
         kind = NORMS[int(next(words))]
         weight, bias = self.values.get(next(words)), self.values.get(next(words))
         eps, offset = float(next(words)), float(next(words))
+        added = self.values.get(next(words), 0.0)
         if kind is not None:
-            x = _normed(x, kind, (weight, offset), bias, eps)
+            x = _normed(x, kind, (weight, offset), bias, eps + added)
         matrices = [[next(words) for _ in range(4)] for _ in range(2)]
         activation = ACTIVATIONS[int(next(words))]
         _, columns, _ = (int(next(words)) for _ in range(3))
@@ -135,7 +136,7 @@ def _normed(
     kind: str,
     scale: tuple[Tensor | None, float],
     bias: Tensor | None,
-    eps: float,
+    eps: float | Tensor,
 ) -> Tensor:
     """Return a norm of rows in their type, computed in float32 if that is narrower."""
     weight, offset = scale

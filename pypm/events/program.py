@@ -186,13 +186,14 @@ def _body(grid: Grid, places: Mapping[str, str]) -> str:
 def _product(body: ProductBody, places: Mapping[str, str]) -> str:
     residual = "-" if body.residual is None else places[body.residual]
     norm = body.norm
-    of_norm: tuple[object, ...] = (0, "-", "-", 0.0, 0.0)
+    of_norm: tuple[object, ...] = (0, "-", "-", 0.0, 0.0, "-")
     if norm is not None:
         weights = _operand(norm.weight), _operand(norm.bias)
-        of_norm = (NORMS.index(norm.kind), *weights, repr(norm.eps), repr(norm.offset))
-    numbers = ACTIVATIONS.index(body.activation), body.weight.size, body.weight.columns, body.block
+        numbers = repr(norm.eps), repr(norm.offset), _operand(norm.added)
+        of_norm = (NORMS.index(norm.kind), *weights, *numbers)
+    sizes = ACTIVATIONS.index(body.activation), body.weight.size, body.weight.columns, body.block
     tensors = places[body.x], residual, places[body.out]
-    parts = (*tensors, *of_norm, _matrix(body.weight), _matrix(body.gate), *numbers)
+    parts = (*tensors, *of_norm, _matrix(body.weight), _matrix(body.gate), *sizes)
     return " ".join(map(str, parts))
 
 

@@ -37,6 +37,7 @@ struct ProductBody {
   int64_t norm; // 0 none, 1 by the root of the mean square, 2 centered, 3 as 1, rounded before weights
   Place norm_weight, norm_bias;
   double epsilon, offset;
+  Place added; // to epsilon
   Matrix weight, gate;
   int64_t activation, size, columns, block;
 };
@@ -104,6 +105,7 @@ public:
       ProductBody b;
       b.x = place(), b.residual = place(), b.out = place(), b.norm = number();
       b.norm_weight = place(), b.norm_bias = place(), b.epsilon = real(), b.offset = real();
+      b.added = place();
       b.weight = matrix(), b.gate = matrix(), b.activation = number();
       b.size = number(), b.columns = number(), b.block = number();
       REQUIRE(b.block > 0);
@@ -206,6 +208,15 @@ public:
     return const_cast<T *>(operators::data<T>(x));
   }
 
+  // A number in float32; zero for none.
+  float number(Place at) const {
+    if (at.kind == '-')
+      return 0;
+    const Tensor &x = operand(at);
+    REQUIRE(x.scalar_type() == ScalarType::Float && x.numel() == 1);
+    return *operators::data<float>(x);
+  }
+
   // A cache or a mask, [batch or 1, heads or 1, rows, count].
   template <class E>
   bodies::Strided<E> strided(Place at, int64_t heads, int64_t rows, int64_t count) {
@@ -276,11 +287,12 @@ template <class T> struct Kernel {
 
   bodies::Product<T> resolved(const ProductBody &b, Memory<T> &memory) const {
     bodies::Product<T> p;
+    const float epsilon = float(b.epsilon) + memory.number(b.added);
     p.x = memory.elements(b.x, batch * b.size);
     p.residual = memory.elements(b.residual, batch * b.columns);
     p.out = memory.elements(b.out, batch * b.columns);
     p.norm = {b.norm != 0, b.norm == 2, b.norm == 3, memory.elements(b.norm_weight, b.size),
-              memory.elements(b.norm_bias, b.size), float(b.epsilon), float(b.offset)};
+              memory.elements(b.norm_bias, b.size), epsilon, float(b.offset)};
     p.weight = memory.weight(b.weight, b.size, b.columns);
     p.gate = memory.weight(b.gate, b.size, b.columns);
     p.activation = bodies::Activation(b.activation);

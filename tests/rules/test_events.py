@@ -212,14 +212,16 @@ def model_of(name: str) -> Any:
     return model.eval()
 
 
-def decode(model: Any, step: Callable[..., Tensor], batch: int) -> tuple[Tensor, Any]:
+def decode(
+    model: Any, step: Callable[..., Tensor], batch: int, count: int = TOKENS
+) -> tuple[Tensor, Any]:
     """The tokens that a step chooses greedily after a prompt, and the cache."""
     cache = transformers.StaticCache(config=model.config, max_cache_len=TOKENS + 8)
     made = torch.Generator().manual_seed(batch)
     prompt = torch.randint(3, 97, (batch, 5), generator=made)
     logits = model(prompt, past_key_values=cache).logits
     tokens = [logits[:, -1:].argmax(-1)]
-    for at in range(5, 5 + TOKENS):
+    for at in range(5, 5 + count):
         tokens.append(step(tokens[-1], torch.tensor([at]), cache)[:, -1:].argmax(-1))
     return torch.cat(tokens, 1), cache
 
@@ -252,6 +254,37 @@ def test_models_decode_the_same_tokens(name: str, batch: int) -> None:
     compiled, hook = compile_to_graphs(step_of(model), RULES, choose=every)
     check_decoding(model, compiled, batch)
     assert [len(report) for report in hook.reports] == [1], str(hook.report())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("name", "dynamic"), [("llama", True), ("gpt2", None)])
+@torch.no_grad()
+def test_all_batches_by_one_build(
+    monkeypatch: pytest.MonkeyPatch, name: str, dynamic: bool | None
+) -> None:
+    """Torch makes a graph for a batch of one, and one for all others, here by `dynamic=True` or by
+    `mark_dynamic`; the compiler of C++ is called once at most.
+    """
+    commands: list[list[str]] = []
+    output = native._output
+    monkeypatch.setattr(native, "_output", lambda given: commands.append(given) or output(given))
+    model = model_of(name)
+    graph, hook = compile_to_graphs(step_of(model), RULES, choose=every, dynamic=dynamic)
+
+    def compiled(ids: Tensor, at: Tensor, cache: Any) -> Tensor:
+        if dynamic is None and ids.shape[0] > 1:
+            for each in (ids, *(x for y in cache.layers for x in (y.keys, y.values))):
+                torch._dynamo.mark_dynamic(each, 0)
+        logits: Tensor = graph(ids, at, cache)
+        return logits
+
+    for batch in (5, 1, 17, *(range(2, 17) if dynamic else ())):
+        count = TOKENS if batch == 5 else 1
+        expected, _ = decode(model, step_of(model), batch, count)
+        found, _ = decode(model, compiled, batch, count)
+        assert torch.equal(found, expected)
+    assert [len(report) for report in hook.reports] == [1, 1], str(hook.report())
+    assert sum(str(SOURCE) in command for command in commands) <= 1
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -3,11 +3,11 @@
 from pypm import keep, let, pattern, predicate, record, var
 from pypm.fx import GETITEM, aten
 from pypm.rules.attention.patterns import Heads
-from pypm.rules.norm import LAYER, RMS
+from pypm.rules.norm import LAYER, RMS, MeanSquare, TimesInverseRoot
 from pypm.rules.rotary import Turned
 from pypm.rules.vocabulary.activations import Activation
 from pypm.rules.vocabulary.products import Linear
-from pypm.rules.vocabulary.shapes import Resized, Rounded, Wide, keeps_order
+from pypm.rules.vocabulary.shapes import NoOp, Resized, Rounded, Wide, keeps_order
 
 # --- products -------------------------------------------------------------------------------------
 
@@ -81,6 +81,22 @@ def Normed(x, norm):
     return LAYER(x, w, offset, b, eps)
 
 
+@pattern
+def Raised(v, eps):  # by a number that is known when the graph runs, as with `dynamic=True`
+    assert eps.numel == 1
+    return v + eps
+
+
+@pattern
+def Normed(x, norm):
+    w, offset, eps, y, v = var(), var(), var(), var(), var()
+    z = TimesInverseRoot(y, v, w, offset)
+    y <= Wide(x)
+    v <= Raised(MeanSquare(Wide(x)), eps)
+    let(norm=record(kind="rms", weight=w, offset=offset, bias=None, eps=eps))
+    return z
+
+
 # --- queries, keys and values ---------------------------------------------------------------------
 
 
@@ -115,6 +131,11 @@ def Written(cache, new):  # a cache, with the new key or value at a position
     return aten.index_put(cache, _, new, False) | aten.index_copy(cache, 2, _, new)
 
 
+@pattern
+def Filled(cache, new):
+    return NoOp(Filled(cache, new)) | keep(Written(cache, new))
+
+
 # --- a layer --------------------------------------------------------------------------------------
 
 
@@ -136,8 +157,8 @@ def Attended(y, attention):
     oq, ok, ov, fq, fk, fv = var(), var(), var(), var(), var(), var()
     aq, ak, keys, values, nk, nv = var(), var(), var(), var(), var(), var()
     x = Called(q, Heads(k, lk), Heads(v, lv), mask, scale)
-    k <= keep(Written(keys, nk))
-    v <= keep(Written(values, nv))
+    k <= Filled(keys, nk)
+    v <= Filled(values, nv)
     q <= Placed(Projected(y, oq, fq), aq)
     nk <= Placed(Projected(y, ok, fk), ak)
     nv <= Projected(y, ov, fv)

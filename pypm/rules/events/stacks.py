@@ -70,7 +70,10 @@ class Operands:
         require(all(known), "a weight of a norm is broadcast")
         weights = self.place(norm.weight), self.place(norm.bias)
         kind = "rounded rms" if id(norm.weight) in self._rounded else norm.kind
-        return NormOperands(kind, *weights, float(norm.eps), float(norm.offset))
+        if isinstance(norm.eps, (int, float)):
+            return NormOperands(kind, *weights, float(norm.eps), float(norm.offset))
+        given = self.place(norm.eps, torch.float32)
+        return NormOperands(kind, *weights, 0.0, float(norm.offset), given)
 
 
 def layer_of(layer, position, operands, step):
