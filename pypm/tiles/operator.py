@@ -150,7 +150,7 @@ def _order(program: TileProgram, name: str, operands: Sequence[Tensor]) -> list[
     dims = [*range(len(sizes))]
     for operand, x in zip(inputs_of(program), operands, strict=True):
         if operand.sizes == sizes and len(sizes) > 2:
-            return [*sorted(dims[:-1], key=lambda dim: -x.stride(dim)), dims[-1]]
+            return [*sorted(dims[:-1], key=lambda dim: -x.stride()[dim]), dims[-1]]
     return dims
 
 

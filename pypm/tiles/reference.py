@@ -203,7 +203,8 @@ class _WholeRun:
                 return found if onto is None else tiles[onto] + found
             case MapTiles(_, text, arguments):
                 first, *others = (tiles[a] for a in arguments)
-                shape = torch.broadcast_shapes(*(tiles[a].shape for a in arguments))
+                shapes = (tiles[a].shape for a in arguments)
+                shape = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
                 return evaluate(text, first.expand(shape), others)
             case ReduceTile(_, how, source):
                 reduced = torch.sum if how == "sum" else torch.amax

@@ -145,18 +145,14 @@ def unlike_rows(match, operands):
     x = operands[0]
     if in_float64(match, x):
         return IN_FLOAT64
-    kinds = [metadata(root) for root in match.roots if root is not None]
+    values = [None if root is None else metadata(root) for root in match.roots]
     if "scheme" in match.bindings:
-        _, steps, *kinds = [*map(root_value, match.roots)]
+        steps, values = values[1], values[2:]
         if steps is not None and steps.dtype != torch.float32:
             return f"the steps are {steps.dtype}"
-    if any(value is not None and value.dtype != x.dtype for value in kinds):
+    if any(value is not None and value.dtype != x.dtype for value in values):
         return "a result has another type than the rows"
     return None
-
-
-def root_value(root):
-    return None if root is None else metadata(root)
 
 
 class Unquantized(Exception):
