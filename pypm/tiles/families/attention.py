@@ -164,7 +164,9 @@ class _AttentionBuilder:
         # and scores a turn ahead do not fit beside what consumers load, in heads of 128
         loads = sum(isinstance(s, LoadTile) for s in self.body)
         ahead = 0 if loads > 2 and self.size > 64 else 1
-        rings = Rings(depth=2, in_flight=0, groups=2, ahead=ahead)
+        # results of 256 columns do not fit into shared memory beside two slots of keys and values
+        pieces = 1 if width <= 128 else 2
+        rings = Rings(depth=2, in_flight=0, groups=2, pieces=pieces, ahead=ahead)
         return AttentionTiles(made, rings, elements)
 
     def softmax(self) -> None:
