@@ -26,8 +26,8 @@ from pypm.tiles.families.attention import attention_tiles
 from pypm.tiles.launch import launched, multiprocessors
 from pypm.tiles.operator import inputs_of, kernel_for
 from pypm.tiles.partition import Specialized, partitioned
-from pypm.tiles.plain import plain
-from pypm.tiles.plain_launch import plain_launched
+from pypm.tiles.plain.kernel import plain
+from pypm.tiles.plain.launch import plain_launched
 from pypm.tiles.reading import parsed
 
 LAYER: Final = (4096, 4096, 4096)

@@ -43,7 +43,7 @@ from pypm.choice import gpu_times
 from pypm.choice.measuring import Measured
 from pypm.tiles.emulator import emulate
 from pypm.tiles.operator import emulated, kernel_for
-from pypm.tiles.plain import PlainKernel
+from pypm.tiles.plain.kernel import PlainKernel
 from pypm.tiles.reading import parsed
 from pypm.tiles.reference import execute
 from pypm.timing import Times

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from pypm.tiles.configurations import configurations
 from pypm.tiles.emit import emitted
 from pypm.tiles.partition import Rings, partitioned
-from pypm.tiles.plain import plain
+from pypm.tiles.plain.kernel import plain
 from pypm.tiles.reading import parsed
 from pypm.tiles.timeline import timeline
 from pypm.tools.cli import app

@@ -16,8 +16,8 @@ from pypm.tiles.families.attention import attention_tiles
 from pypm.tiles.families.experts import experts_tiles
 from pypm.tiles.families.rows import NormOf, gated_tiles, norm_tiles
 from pypm.tiles.partition import SHARED_MEMORY, Rings, Specialized, partitioned
-from pypm.tiles.plain import plain
-from pypm.tiles.plain_launch import plain_built, plain_launched
+from pypm.tiles.plain.kernel import plain
+from pypm.tiles.plain.launch import plain_built, plain_launched
 from tests.kernels.triton_checks import needs_triton
 from tests.tiles import test_attention, test_experts, test_rows
 from tests.tiles.cases import GATED, GEMM, SIDES, TOLERANCES, drawn, expected, kernel, with_blocks

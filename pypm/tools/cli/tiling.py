@@ -39,8 +39,8 @@ def tiles(
     from pypm.tiles.configurations import configured_for
     from pypm.tiles.emit import emitted
     from pypm.tiles.partition import partitioned
-    from pypm.tiles.plain import plain
-    from pypm.tiles.plain_launch import plain_built
+    from pypm.tiles.plain.kernel import plain
+    from pypm.tiles.plain.launch import plain_built
     from pypm.tiles.program import TileError
     from pypm.tiles.regions import tile_region
     from pypm.tiles.timeline import timeline as drawn

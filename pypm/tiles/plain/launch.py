@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pypm.tiles.arguments import Descriptor, KernelArgument, Pointer, SizeArgument, StrideArgument
 from pypm.tiles.build import INSTRUCTIONS, Built, KernelHandle, aligned, assembled, check, kernel_of
-from pypm.tiles.plain import PlainKernel
+from pypm.tiles.plain.kernel import PlainKernel
 from pypm.tiles.reference import sizes_of
 
 if TYPE_CHECKING:
