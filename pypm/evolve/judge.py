@@ -18,7 +18,7 @@ from pypm.core.rules import RuleSet
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve import Candidate, ConfigurationVerdict, Jail, SearchTask, Verdict
 from pypm.evolve.candidate import write_files
-from pypm.evolve.task import HERE
+from pypm.evolve.task import HERE, HOPPER
 from pypm.evolve.verdicts import RIGHT, may_be_better
 from pypm.fx import INDUCTOR, rewrite
 from pypm.integrations.rule_files import load_rules
@@ -231,7 +231,9 @@ class CandidateJudge:
             if name != _INCUMBENT:
                 self._check(load_rules([path]))
             return Entrant(name, is_compiled=True, rules=[path])
-        assert candidate.entry is not None
+        if candidate.entry is None:
+            help = f'tasks with `hardware = "{HOPPER}"` have such candidates'
+            raise PyPMError(Diagnostic("the candidate is a tile program", help=help))
         try:
             sources = {path: content.decode() for path, content in files.items()}
         except UnicodeDecodeError:
