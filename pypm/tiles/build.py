@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import linecache
-import re
-import subprocess
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from pypm.diagnostics import Diagnostic
+from pypm.kernels.support.hopper import KernelHandle, assembled, function_of
 from pypm.tiles.arguments import Descriptor, KernelArgument, Pointer, SizeArgument, StrideArgument
 from pypm.tiles.emit import CONSUMER_REGISTERS, Emitted
 from pypm.tiles.partition import SHARED_MEMORY
@@ -24,13 +19,11 @@ if TYPE_CHECKING:
 __all__ = [
     "INSTRUCTIONS",
     "Built",
-    "KernelHandle",
     "aligned",
-    "assembled",
     "built",
     "check",
     "compiled",
-    "kernel_of",
+    "described",
     "layout_of",
 ]
 
@@ -73,23 +66,7 @@ def built(kernel: Emitted) -> Built:
     Raises what `compiled` does.
     """
     found = compiled(kernel)
-    return assembled(kernel.digest, found)
-
-
-class KernelMetadata(Protocol):
-    """The figures of a compiled kernel that are read here."""
-
-    shared: int
-
-
-class KernelHandle(Protocol):
-    """A kernel as Triton returns it: indexed by a grid, it is a function of its arguments."""
-
-    asm: Mapping[str, str]
-    metadata: KernelMetadata
-
-    def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
-        """Return the launch of a grid, on the current device and stream."""
+    return described(kernel.digest, found)
 
 
 def compiled(kernel: Emitted) -> KernelHandle:
@@ -104,7 +81,7 @@ def compiled(kernel: Emitted) -> KernelHandle:
 
     signature = {a.name: _type(kernel.source.program, a) for a in kernel.arguments}
     source = GluonASTSource(
-        fn=kernel_of(kernel.text),
+        fn=function_of(kernel.text),
         signature=signature,
         constexprs={},
         attrs=aligned(kernel.arguments),
@@ -114,16 +91,6 @@ def compiled(kernel: Emitted) -> KernelHandle:
     needed = INSTRUCTIONS if kernel.source.arefs else {}
     check(found.asm["ptx"], found.metadata.shared, needed)
     return cast("KernelHandle", found)
-
-
-def kernel_of(text: str) -> Callable[..., None]:
-    """Return the function `kernel` of a text, in Gluon or plain Triton."""
-    name = f"<pypm tiles {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
-    # Triton reads the source of what it compiles
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    scope: dict[str, object] = {"__name__": "__main__"}
-    exec(compile(text, name, "exec"), scope)
-    return cast("Callable[..., None]", scope["kernel"])
 
 
 def _registers(kernel: Emitted) -> int:
@@ -157,23 +124,12 @@ def aligned(arguments: Sequence[KernelArgument]) -> dict[tuple[int], list[list[s
     return {(place,): [["tt.divisibility", 16]] for place in places}
 
 
-def assembled(digest: str, kernel: KernelHandle) -> Built:
+def described(digest: str, kernel: KernelHandle) -> Built:
     """Return what the assembler says about a compiled kernel, whose text has the digest."""
-    from triton import knobs
-
     ptx = kernel.asm["ptx"]
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "kernel.ptx")
-        source.write_text(ptx)
-        done = subprocess.run(
-            [knobs.nvidia.ptxas.path, "-v", "-arch=sm_90a", str(source), "-o", f"{source}.cubin"],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
-    (registers,) = re.findall(r"Used (\d+) registers", done.stderr)
-    (spilled,) = re.findall(r"(\d+) bytes spill stores", done.stderr)
-    is_serialized = "wgmma.mma_async instructions are serialized" in done.stderr
-    shared = kernel.metadata.shared
-    return Built(digest, ptx, int(registers), int(spilled), shared, is_serialized)
+    by = assembled(ptx)
+    is_serialized = "wgmma.mma_async instructions are serialized" in by.messages
+    return Built(digest, ptx, by.registers, by.spilled, kernel.metadata.shared, is_serialized)
 
 
 def check(ptx: str, shared: int, needed: Mapping[str, str] = INSTRUCTIONS) -> None:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from pypm.kernels.support.devices import off_gpu
+from pypm.kernels.support.hopper import KernelHandle, no_hopper
 from pypm.tiles.arguments import (
     ALIGNMENT,
     Descriptor,
@@ -27,7 +28,7 @@ from pypm.tiles.arguments import (
     StrideArgument,
     misplaced,
 )
-from pypm.tiles.build import KernelHandle, compiled, layout_of
+from pypm.tiles.build import compiled, layout_of
 from pypm.tiles.emit import Emitted
 from pypm.tiles.program import DTYPES, TileProgram
 from pypm.tiles.reference import sizes_of
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FEWEST", "MULTIPROCESSORS", "launched", "multiprocessors", "placed", "refusal"]
 
-CAPABILITY: Final = (9, 0)
-"""The compute capability of Hopper."""
 MULTIPROCESSORS: Final = 132
 """Those of an H100 SXM and an H200: assumed for a GPU that is described and not there."""
 FEWEST: Final = 0.9
@@ -57,7 +56,7 @@ def refusal(kernel: Emitted, operands: Mapping[str, Tensor]) -> str | None:
     program, first = kernel.source.program, next(iter(operands.values()))
     if any(x.device != first.device for x in operands.values()):
         return "the operands are on several devices"
-    reason = off_gpu(first) or _capability(first.device)
+    reason = off_gpu(first) or no_hopper(first.device)
     if reason is not None:
         return reason
     for operand in program.operands:
@@ -82,15 +81,6 @@ def multiprocessors(device: torch.device) -> int:
         return MULTIPROCESSORS
     found: int = torch.cuda.get_device_properties(device).multi_processor_count
     return found
-
-
-def _capability(device: torch.device) -> str | None:
-    if device.type != "cuda" or not torch.cuda.is_available():
-        return None
-    found = torch.cuda.get_device_capability(device)
-    if found == CAPABILITY:
-        return None
-    return f"the kernel is for compute capability 9.0, and this GPU has {found[0]}.{found[1]}"
 
 
 def _misplaced(kernel: Emitted, name: str, x: Tensor) -> str | None:

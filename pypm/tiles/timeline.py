@@ -16,9 +16,10 @@ from typing import Final
 
 import torch
 
+from pypm.emulation.requests import Body, Running, deadlock
 from pypm.tiles.emit import Emitted
 from pypm.tiles.emulator import emulate
-from pypm.tiles.emulator.machine import Body, Machine, Running
+from pypm.tiles.emulator.machine import Machine
 from pypm.tiles.emulator.memory import Agent, Job, SharedTile
 from pypm.tiles.partition import Aref
 from pypm.tiles.program import DTYPES, DotTiles, statement_text
@@ -76,14 +77,14 @@ class TimedMachine(Machine):
     products: float = 0.0
     """The time at which the products that were started have ended."""
 
-    def run(self, body: Body) -> None:
+    def run(self, body: Body[Agent]) -> None:
         """Run a kernel to its end. Raises what `Machine.run` does."""
         self.spawn("kernel", body, Agent("kernel"))
         while self.running:
             jobs = [job for job in self.jobs if job.after is None or job.after.done]
             able = [each for each in self.running if each.request.ready(each.agent)]
             if not jobs and not able:
-                raise self.deadlock()
+                raise deadlock(self.running)
             job = min(jobs, key=lambda job: self.ends[id(job)], default=None)
             each = min(able, key=lambda each: self.time(each.agent), default=None)
             if each is None or (
@@ -101,7 +102,7 @@ class TimedMachine(Machine):
         """Return when a partition is done with its last operation."""
         return self.times.setdefault(agent.name, self.now)
 
-    def timed(self, each: Running) -> None:
+    def timed(self, each: Running[Agent]) -> None:
         """Perform the request of a partition, which has waited for it until now."""
         name, request, since = each.agent.name, each.request, self.time(each.agent)
         if self.now > since:

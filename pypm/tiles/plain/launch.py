@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import torch
 from torch import Tensor
 
+from pypm.kernels.support.hopper import KernelHandle, function_of
 from pypm.tiles.arguments import Descriptor, KernelArgument, Pointer, SizeArgument, StrideArgument
-from pypm.tiles.build import INSTRUCTIONS, Built, KernelHandle, aligned, assembled, check, kernel_of
+from pypm.tiles.build import INSTRUCTIONS, Built, aligned, check, described
 from pypm.tiles.plain.kernel import PlainKernel
 from pypm.tiles.reference import sizes_of
 
@@ -38,7 +39,7 @@ def plain_built(kernel: PlainKernel, stages: int = STAGES) -> Built:
 
     signature = {a.name: _type(kernel, a) for a in kernel.arguments}
     source = ASTSource(
-        fn=kernel_of(kernel.text), signature=signature, constexprs={},
+        fn=function_of(kernel.text), signature=signature, constexprs={},
         attrs=aligned(kernel.arguments),
     )  # fmt: skip
     options = {"num_warps": kernel.warps, "num_stages": stages}
@@ -49,7 +50,7 @@ def plain_built(kernel: PlainKernel, stages: int = STAGES) -> Built:
         names = INSTRUCTIONS if kernel.by_triton else _PIPELINED
         needed = {name: INSTRUCTIONS[name] for name in names}
     check(found.asm["ptx"], found.metadata.shared, needed)
-    return assembled(kernel.digest, found)
+    return described(kernel.digest, found)
 
 
 def _type(kernel: PlainKernel, argument: KernelArgument) -> str:
@@ -88,7 +89,7 @@ def plain_launched(
     launch[grid](*values, num_warps=kernel.warps, num_stages=stages)
 
 
-_function: Final = lru_cache(maxsize=256)(kernel_of)
+_function: Final = lru_cache(maxsize=256)(function_of)
 """A kernel is compiled once for its function."""
 
 
