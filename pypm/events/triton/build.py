@@ -68,7 +68,7 @@ def compiled(kernel: PersistentKernel) -> KernelHandle:
     from triton.compiler import ASTSource
 
     source = ASTSource(
-        fn=function_of(kernel.text, f"events {kernel.digest[:16]}"),
+        fn=function_of(kernel.text),
         signature=dict(ARGUMENTS),
         constexprs={},
     )
