@@ -90,7 +90,7 @@ SELDOM: Final = {
     "last_state": 14, "layer_norm": 12,
     "linear_activation": 43, "linear_residual": 22, "loop": 14, "lstm_layer": 15,
     "product_in_float32": 14, "rejoined": 24,
-    "rnn_layer": 15, "rotary_of_both": 20, "same": 20,
+    "rnn_layer": 15, "rotary_of_both": 20, "same": 20, "scaled_unit": 24,
     "sdpa_of_two_widths": 22, "sdpa_with_sinks": 15,
     "stacked_differential_attention": 40, "whole": 15,
     **dict.fromkeys(OWN, 14), "negated_smaller": 30,
