@@ -183,6 +183,7 @@ def weights_are_used(q: Tensor, k: Tensor, v: Tensor, *_: Tensor) -> Tensor:
     return weights @ v + weights.sum()
 
 
+sdpa: Final = F.scaled_dot_product_attention
 CAUSAL: Final = VARIANTS["causal"][0]
 MISSES: Final[dict[str, tuple[Callable[[], tuple[Function, list[Tensor]]], str | None]]] = {
     "float32": (lambda: (CAUSAL, inputs(torch.float32)), "the operands are torch.float32"),
@@ -211,11 +212,19 @@ MISSES: Final[dict[str, tuple[Callable[[], tuple[Function, list[Tensor]]], str |
     ),
     "keys that are expanded": (
         lambda: (
-            lambda q, k, v, *rest: F.scaled_dot_product_attention(q[:, :G], k, v),
+            lambda q, k, v, *rest: sdpa(q[:, :G], k, v),
             [inputs()[0], *(x[:1].expand(B, -1, -1, -1) for x in inputs()[1:3]), *inputs()[3:]],
         ),
         "the places of dimension 0 of `k` are all the same",
     ),
+    **{
+        name: (lambda function=function: (function, inputs()), None)
+        for name, function in {
+            "all of three dimensions": lambda q, k, v, *rest: sdpa(q[0, :G], k[0], v[0]),
+            "keys of three dimensions": lambda q, k, v, *rest: sdpa(q[:, :G], k[0], v),
+            "values of three dimensions": lambda q, k, v, *rest: sdpa(q[:, :G], k, v[0]),
+        }.items()
+    },
     "a table of distances": (
         lambda: (
             seen(lambda s, i, j, t, d, m, a: s + a[0, 0][(i - j).abs()]), inputs()
@@ -247,7 +256,7 @@ MISSES: Final[dict[str, tuple[Callable[[], tuple[Function, list[Tensor]]], str |
     "weights that are used": (lambda: (weights_are_used, inputs()), "is also used by"),
     "dropout": (
         lambda: (
-            lambda q, k, v, *rest: F.scaled_dot_product_attention(q[:, :G], k, v, dropout_p=0.5),
+            lambda q, k, v, *rest: sdpa(q[:, :G], k, v, dropout_p=0.5),
             inputs(),
         ),
         None,

@@ -151,9 +151,9 @@ def test_models_are_emulated(name: str, dtype: str) -> None:
 @needs_triton
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize(
-    "name", [pytest.param("Llama", marks=pytest.mark.soak),
-             pytest.param("ViT", marks=pytest.mark.soak), "gated MLP"],
-)  # fmt: skip
+    "name",
+    [pytest.param(n, marks=[] if n == "gated MLP" else pytest.mark.soak) for n in MODELS],
+)
 def test_the_emulated_text_is_what_is_built(name: str) -> None:
     """Here with the code of Inductor, too."""
     for digest, kernel in compiled(name, "bf16").items():
