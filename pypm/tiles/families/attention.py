@@ -161,9 +161,10 @@ class _AttentionBuilder:
         meaning(made)
         elements = tuple((name, element) for element, name in self.elements.items())
         # with two groups, products of the last turn in flight do not fit beside those of this one,
-        # and scores a turn ahead do not fit beside what consumers load, in heads of 128
+        # scores a turn ahead do not fit into heads of more than 128, nor beside what consumers load
+        # into those of more than 64
         loads = sum(isinstance(s, LoadTile) for s in self.body)
-        ahead = 0 if loads > 2 and self.size > 64 else 1
+        ahead = 1 if self.size <= (128 if loads == 2 else 64) else 0
         # results of 256 columns do not fit into shared memory beside two slots of keys and values
         pieces = 1 if width <= 128 else 2
         rings = Rings(depth=2, in_flight=0, groups=2, pieces=pieces, ahead=ahead)
