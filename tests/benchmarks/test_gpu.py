@@ -29,6 +29,7 @@ from benchmarks.gpu import (
     checks,
     choice,
     device,
+    events,
     experts,
     loops,
     pages,
@@ -41,6 +42,8 @@ from benchmarks.gpu.parts import PARTS, Part
 from benchmarks.results import setting
 from pypm.choice import gpu_times
 from pypm.choice.measuring import Measured
+from pypm.events.triton import emulator as event_emulator
+from pypm.events.triton.tables import BoundStep
 from pypm.tiles.emulator import emulate
 from pypm.tiles.operator import emulated, kernel_for
 from pypm.tiles.plain.kernel import PlainKernel
@@ -253,6 +256,29 @@ def test_wrong_kernels_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "SIZES", ((1024, 1024, 8),))
     assert tiles.repeated(2, 1) == [4, 2, "other bits"]
     assert tiles.agreement(tiles.PRODUCT, tiles.USUAL)[1:] == [1, "another result"]
+
+
+@pytest.mark.usefixtures("stand_ins")
+def test_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel is emulated, on a machine that holds four programs."""
+
+    def launched(step: BoundStep) -> None:
+        if step.programs > 4:
+            raise RuntimeError("Triton Error [CUDA]: too many blocks in cooperative launch")
+        event_emulator.emulate(step, seed=len(step.table.tasks))
+
+    monkeypatch.setattr(events, "launched", launched)
+    monkeypatch.setattr(events, "resident", lambda device: 2)
+    small = {"CAPACITY": 40, "FILLED": 30, "HEAD": 16, "SMALL": (64, 1), "LAUNCHES": 3}
+    for name, value in (small | {"SIZES": ((64, 1),), "BATCHES": (2,)}).items():
+        monkeypatch.setattr(events, name, value)
+    lines = measured(events.events)
+    assert {*verdicts(lines).values()} == {OK}
+    assert lines.document["figures"]["grids that are refused"] == 1
+    assert lines.rows()[0][1:-1] == pytest.approx([10, 20, 10, 20, 30, 40, 1 / 4, 3 / 4])
+    monkeypatch.setattr(events, "launched", lambda step: step.out.fill_(len(step.arguments)))
+    assert events.refused()[-1] == "it was launched"
+    assert events.agreement(3)[-1] == "another result"
 
 
 def test_a_kernel_that_hangs_is_written_down(
