@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +27,7 @@ from pypm.events.triton.by_grids import by_grids
 from pypm.events.triton.emulator import emulate
 from pypm.events.triton.launch import launched
 from pypm.events.triton.tables import BoundStep, bound
-from pypm.events.triton.text import PersistentKernel, emitted
+from pypm.events.triton.text import ARGUMENTS, PersistentKernel, emitted
 from tests.events.steps import made
 from tests.events.triton_mutants import MUTANTS, SEEDS, KernelMutant, noticed, refused
 from tests.events.triton_steps import check_decoder, check_mlp, decoder, kernel_of, mlp, mlp_kernel
@@ -237,3 +239,41 @@ def other_orders_are_refused(built: BuiltKernel) -> None:
         assert changed != built.ptx
         with pytest.raises(EventError, match=message):
             check_order(changed)
+
+
+@needs_triton
+@pytest.mark.usefixtures("gpu")
+def test_triton_launches_a_cooperative_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's own launcher, above a stand-in for its driver, which emulates what it is given."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia.driver import CudaLauncher
+
+    step = mlp(3, torch.float32)
+    grids = []
+
+    def launch(*given: Any) -> None:
+        x, y, z, _, _, is_cooperative, *_, types, values = given
+        assert types == [*ARGUMENTS.values()]
+        assert [*map(id, values)] == [*map(id, step.arguments.values())]
+        grids.append((x, y, z, is_cooperative))
+        emulate(step)
+
+    utils = SimpleNamespace(
+        launch=launch, load_binary=lambda *given: (1, 2, 255, 0, 1024),
+        build_signature_metadata=lambda types: types,
+        get_device_properties=lambda device: {"max_shared_mem": 232_448},
+    )  # fmt: skip
+    driver = SimpleNamespace(
+        utils=utils, launcher_cls=CudaLauncher, get_current_device=lambda: 0,
+        get_current_stream=lambda device: 0, get_current_target=lambda: GPUTarget("cuda", 90, 32),
+    )  # fmt: skip
+    monkeypatch.setattr(triton.runtime.driver, "_active", driver)
+    for name in ("PyKernelArg", "ARG_KERNEL"):  # of a library
+        monkeypatch.setattr(f"triton.backends.nvidia.driver.{name}", SimpleNamespace, raising=False)
+    monkeypatch.setattr("pypm.events.triton.launch._HANDLES", {})
+    for _ in range(2):
+        step.out.fill_(torch.nan)
+        launched(step)
+        check_mlp(step)
+    assert grids == [(3, 1, 1, True)] * 2
