@@ -161,10 +161,15 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True)
 def _same_numbers() -> None:
-    """Random tensors do not depend on which tests ran before."""
+    """Random tensors do not depend on which tests ran before.
+
+    `torch.manual_seed` formats the stack for each kind of device that is not there.
+    """
     import torch  # late: the process that waits for the workers needs none
 
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(0)
 
 
 @pytest.fixture
