@@ -180,6 +180,15 @@ SAMPLES = {
 """Of these, as many as have one on which the rule is tried; of others 4."""
 
 
+LARGE = {
+    *("sdpa_of_two_widths", "differential_attention"),
+    *("attention_by_products", "attention_by_blocks", "decoding", "decoding_without_mask"),
+    *("attention", "attention_of_fixed_queries"),
+    *("last_state", "averages_and_states", "lstm_layer", "last_of_lstm", "gru_layer"),
+}
+"""Rules that quick runs leave out: each takes seconds, and others have patterns of its kind."""
+
+
 def names(*packs: str) -> list[str]:
     """The rules of some packs, each a module of `pypm.rules`."""
     modules = [importlib.import_module(f"pypm.rules.{pack}") for pack in packs]
