@@ -20,6 +20,9 @@ __all__ = [
 ALIGNMENT: Final = 16
 """Bytes that divide the address and the strides of what TMA copies."""
 
+LONGEST: Final = 2**31 - 1
+"""The largest number that a kernel takes as an argument."""
+
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
@@ -74,8 +77,10 @@ def misplaced(argument: KernelArgument, x: Tensor) -> str | None:
             is_strewn = is_packed and x.stride(-1) != 1 and x.shape[-1] > 1
             return _STREWN.format(name) if is_strewn else None
         case StrideArgument(_, name, dim, unit):
-            rest = x.stride(dim) % unit
-            return f"a stride of `{name}` is no multiple of {unit} elements" if rest else None
+            if x.stride(dim) % unit:
+                return f"a stride of `{name}` is no multiple of {unit} elements"
+            is_long = x.stride(dim) // unit > LONGEST
+            return f"a stride of `{name}` is longer than {LONGEST:,} elements" if is_long else None
         case SizeArgument():
             return None
 

@@ -168,6 +168,20 @@ def test_what_torch_makes_of_calls_on_gpus(name: str) -> None:
     torch.testing.assert_close(module(q, k, v).double(), exact, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("name", FUSED)
+def test_causal_masks_from_the_first_key(name: str) -> None:
+    """Of other lengths, two kernels may count from the last key."""
+    operator, rest = FUSED[name]
+    q, k, v = (x[:, :G].contiguous() for x in inputs()[:3])
+    module = make_fx(lambda *args: operator(*args, *rest)[0], tracing_mode="fake")(
+        q[:, :, :50], k, v
+    )
+    report = rewrite(module, RULES)
+    assert fired(report) == ["called_tiled_attention"] * (name == "efficient")
+    assert name == "efficient" or "count from the last key" in str(report)
+
+
 # --- near misses ---------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from torch._subclasses import FakeTensor, FakeTensorMode, fake_tensor
 
 from pypm.kernels.attention.programs import ScoreProgram
 from pypm.tiles import launch
-from pypm.tiles.arguments import Descriptor
+from pypm.tiles.arguments import Descriptor, StrideArgument, misplaced
 from pypm.tiles.build import compiled
 from pypm.tiles.configurations import configurations
 from pypm.tiles.emit import emitted
@@ -242,6 +242,14 @@ def test_results_are_aligned_too() -> None:
     assert refusal(kernel(GEMM, RINGS), given) == (
         "the rows of `out` are 2056 bytes apart, and 16 must divide that"
     )
+
+
+def test_strides_are_numbers_of_32_bits() -> None:
+    x = torch.empty_strided((2, 1), (2**34, 1), dtype=torch.bfloat16, device="meta")
+    assert misplaced(StrideArgument("s", "x", 0, 8), x) == (
+        "a stride of `x` is longer than 2,147,483,647 elements"
+    )
+    assert misplaced(StrideArgument("s", "x", 0, 16), x) is None
 
 
 def described(capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> str | None:

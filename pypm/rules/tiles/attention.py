@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pypm import decline, let, pattern, rule
-from pypm.fx import GETITEM, Reading, aten, metadata, same_shape, trained
+from pypm.fx import GETITEM, Reading, aten, describe, metadata, same_shape, trained
 from pypm.kernels.attention.expressions import SCORE, parse
 from pypm.kernels.attention.programs import ScoreProgram
 from pypm.kernels.support.devices import off_gpu
@@ -77,14 +77,28 @@ def CalledTiles(q, k, v, lk, lv, mask, causal, scale):
     )
 
 
+FROM_THE_END = {
+    "aten._scaled_dot_product_cudnn_attention",
+    "aten._scaled_dot_product_flash_attention",
+}
+"""Kernels that torch does not call with a causal mask where queries and keys differ in number."""
+
+
+def names_in(match):
+    return {describe(node).operator.name for node in match.region.nodes}
+
+
 def read_called(match):
     """Return the reading of a call of torch's fused attention: its scores, tiles and kernel."""
     bound = match.bindings
     q, k, v = (metadata(bound[name]) for name in "qkv")
     k, v = turned(k, bound["lk"]), turned(v, bound["lv"])
     sizes, causal, scale = (*q.shape[:3], k.shape[2]), bound["causal"], bound["scale"]
-    if not all(isinstance(n, int) and n for n in (*sizes, q.shape[3])):
+    is_known = scale is None or isinstance(scale, (int, float))
+    if not is_known or not all(isinstance(n, int) and n for n in (*sizes, q.shape[3])):
         return Reading(None, declined=UNKNOWN)
+    if causal and sizes[2] != sizes[3] and FROM_THE_END & names_in(match):
+        return Reading(None, declined="the mask of this kernel may count from the last key")
     if bound["mask"] is None:
         scale = q.shape[3] ** -0.5 if scale is None else scale
         return with_tiles(Reading(Scores(CAUSAL if causal else ALL, scale, sizes, None)), q, k, v)
