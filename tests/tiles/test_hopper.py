@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from pypm.tiles.build import built
 from pypm.tiles.partition import SHARED_MEMORY, Rings
 from pypm.tiles.program import TileError
 from tests.kernels.triton_checks import needs_triton
+from tests.tiles import builds
 from tests.tiles.cases import GATED, GEMM, SIDES, agrees, kernel, with_blocks
 
 BUILDS = {
@@ -45,6 +47,26 @@ def test_built_for_hopper(name: str) -> None:
 def test_the_largest_tiles_are_built_for_hopper() -> None:
     check(*WIDE)
     check(with_blocks(GATED, 128, 128, 64), Rings(3, 2, 2, 2))
+
+
+@needs_triton
+@pytest.mark.soak
+@pytest.mark.parametrize("version", [None, "3.6.0"])
+def test_all_families_are_built_for_hopper(version: str | None) -> None:
+    """By this Triton, and by another one, which is installed for that."""
+    assert builds.main([] if version is None else ["--triton", version]) == 0
+
+
+def test_what_is_wrong_with_a_build() -> None:
+    source = kernel(*BUILDS["product"]).source
+    ptx = " ".join([".target sm_90a", *build.INSTRUCTIONS.values()])
+    right = build.Built("", ptx, 168, 0, source.shared, False)
+    assert builds.faults(source, right) == []
+    changed = {"spilled": 4, "is_serialized": True, "shared": source.shared + 1, "ptx": ptx[:-1]}
+    found = [builds.faults(source, replace(right, **{n: x})) for n, x in changed.items()]
+    assert found == [
+        ["spills"], ["is serialized"], ["has too much shared memory"], ["has no setmaxnreg"],
+    ]  # fmt: skip
 
 
 @needs_triton

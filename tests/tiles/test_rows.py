@@ -267,9 +267,8 @@ def check_build(made: RowTiles) -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize("columns", [1000, pytest.param(8192, marks=pytest.mark.soak)])
-def test_norms_are_built_for_hopper(columns: int) -> None:
-    check_build(norm_tiles(*drawn(1, columns, torch.bfloat16, 0), NormOf(1e-5, 1.0, True)))
+def test_norms_are_built_for_hopper() -> None:
+    check_build(norm_tiles(*drawn(1, 1000, torch.bfloat16, 0), NormOf(1e-5, 1.0, True)))
 
 
 @needs_triton
