@@ -131,6 +131,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Seconds(config.cache))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported stays, so nobody looks for garbage in it, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Workers begin with the longest files: none is left alone with one at the end."""
     if hasattr(config, "workerinput") and getattr(config, "cache", None) is not None:
