@@ -109,7 +109,7 @@ def test_mutants_are_noticed(mutant: KernelMutant) -> None:
         ("grids + tl.load(task) * ", "grids + tl.load(task) * 2 * ", "no tensor is at|beyond"),
         ("tl.load(row + 1), tl.pointer_type(tl.float32)",
          "tl.load(row + 1), tl.pointer_type(tl.bfloat16)", "a pointer to torch.bfloat16"),
-        ("tl.load(row + 6), tl.pointer_type", "tl.load(row + 6) + 4, tl.pointer_type",
+        ("tl.load(row + 5), tl.pointer_type", "tl.load(row + 5) + 4, tl.pointer_type",
          "no multiple of 16"),
         ("tl.store(out +", "tl.store(x +", "writes a tensor that is only read"),
     ],

@@ -104,7 +104,7 @@ class AttentionText:
         yield f"for n in range(0, count, {SEEN}):"
         yield f"    at = n + tl.arange(0, {SEEN})[None, :]"
         yield f"    shown = tl.load(of_mask + at, mask=is_head & (at < count), other={INFINITE})"
-        yield f"    is_seen = shown.to(tl.float32) > {INFINITE}"
+        yield f"    is_seen = shown > {INFINITE}"
         yield "    after = tl.where(is_seen, at + 1, after)"
         yield "high = tl.max(tl.max(after, 1), 0)"
         yield "position = tl.load(positions)"
@@ -115,7 +115,7 @@ class AttentionText:
         is_there = f"(heads < {self.heads}) & (position < count)"
         yield f"of_new = tl.load(mask + of_head + position, mask={is_there}, other={INFINITE})"
         yield "score = tl.sum(query.to(tl.float32) * key.to(tl.float32), 1)"
-        yield f"top = score * {self.scale} + of_new.to(tl.float32)"
+        yield f"top = score * {self.scale} + of_new"
         yield f"total = tl.where(top == {INFINITE}, 0.0, 1.0)"
         yield "result = total[:, None] * value.to(tl.float32)"
 
@@ -129,7 +129,7 @@ class AttentionText:
         yield "is_key = is_head & (across < count) & (across != position)"
         yield f"shown = tl.load(of_mask + across, mask=is_key, other={INFINITE})"
         yield f"scores = {multiplied('query', 'tl.trans(key_part)')}"
-        yield f"scores = scores * {self.scale} + shown.to(tl.float32)"
+        yield f"scores = scores * {self.scale} + shown"
         yield "new_top = tl.maximum(top, tl.max(scores, 1))"
         yield f"base = tl.where(new_top == {INFINITE}, 0.0, new_top)"
         yield "weight = tl.exp(scores - base[:, None])"
@@ -166,7 +166,7 @@ def attention_numbers(body: AttentionBody) -> dict[str, GridNumber]:
         found[f"{name}s"] = TensorAddress(place)
         for dim, part in enumerate(("batch", "head", "row")):
             found[f"{name}_{part}"] = StrideOf(place, dim, math.gcd(body.step.size, ALIGNED))
-    found["mask"] = TensorAddress(layer.mask)
+    found["mask"] = TensorAddress(layer.mask, dtype="float32")
     found |= {"mask_batch": StrideOf(layer.mask, 0), "mask_head": StrideOf(layer.mask, 1)}
     found["positions"] = TensorAddress(layer.position, dtype="int64")
     found["count"] = SizeOf(layer.keys, 2)

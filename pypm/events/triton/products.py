@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pypm.events.decoder import MatrixOperand, NormOperands, ProductBody
@@ -24,6 +24,10 @@ ROWS: Final = 16
 """Rows of a tile, of which those of the batch are computed: the least of a product's operand."""
 INNER: Final = 128
 """Bytes of a row that one turn of the loop multiplies."""
+
+
+_OPERANDS: Final = {"weight": "", "bias": "", "added": "float32"}
+"""Operands of norms, and their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class ProductText:
     """The type of elements."""
     block: int
     norm: NormOperands | None
-    """Weight and bias are 0 if there are any."""
+    """Places of operands are 0 if there are any."""
     weights: tuple[WeightText, ...]
     """The weight; and the gate, if there is one."""
     program: str
@@ -124,7 +128,8 @@ class ProductText:
             yield "center = (tl.sum(summed, 1) / size)[:, None]"
             square = f"tl.where({self.of_rows}, (part - center) * (part - center), 0.0)"
         yield from self.summed(square)
-        yield f"factor = tl.rsqrt(tl.sum(summed, 1) / size + {norm.eps})[:, None]"
+        added = "" if norm.added is None else " + tl.load(norm_added)"
+        yield f"factor = tl.rsqrt(tl.sum(summed, 1) / size + {norm.eps}{added})[:, None]"
 
     def normed(self, norm: NormOperands) -> Iterator[str]:
         """Yield the statements that normalize a part, which is loaded."""
@@ -132,6 +137,8 @@ class ProductText:
         read = read.replace(", mask=at < size, other=0.0", "") if self.is_whole else read
         center = " - center" if norm.kind == "layer" else ""
         yield f"part = (part.to(tl.float32){center}) * factor"
+        if norm.kind == "rounded rms":
+            yield f"part = part.to(tl.{self.element}).to(tl.float32)"
         if norm.weight is not None:
             yield f"part = part * ({read.format('norm_weight')} + {norm.offset})"
         if norm.bias is not None:
@@ -184,12 +191,11 @@ def product_text(body: ProductBody, element: str) -> ProductText:
 
     Raises ValueError for an activation that kernels do not have.
     """
-    norm = body.norm and NormOperands(
-        body.norm.kind,
-        None if body.norm.weight is None else 0,
-        None if body.norm.bias is None else 0,
-        body.norm.eps,
-        body.norm.offset,
+    norm = body.norm and replace(
+        body.norm,
+        weight=_first(body.norm.weight),
+        bias=_first(body.norm.bias),
+        added=_first(body.norm.added),
     )
     pairs = (("weight", body.weight), ("gate", body.gate))
     weights = tuple(
@@ -204,6 +210,10 @@ def product_text(body: ProductBody, element: str) -> ProductText:
         element, body.block, norm, weights, program, body.residual is not None, is_whole,
         body.weight.size % ALIGNED == 0,
     )  # fmt: skip
+
+
+def _first(place: int | None) -> int | None:
+    return None if place is None else 0
 
 
 def _program(body: ProductBody) -> str:
@@ -230,9 +240,10 @@ def product_numbers(body: ProductBody) -> dict[str, GridNumber]:
     if body.residual is not None:
         found["residual"] = TensorAddress(body.residual)
     if body.norm is not None:
-        for name, place in (("norm_weight", body.norm.weight), ("norm_bias", body.norm.bias)):
+        for name, dtype in _OPERANDS.items():
+            place = getattr(body.norm, name)
             if place is not None:
-                found[name] = TensorAddress(place)
+                found[f"norm_{name}"] = TensorAddress(place, dtype=dtype)
     for name, matrix in (("weight", body.weight), ("gate", body.gate)):
         if matrix is not None:
             found |= _of_matrix(name, matrix)
