@@ -80,7 +80,7 @@ class Layers:
             keys.index_copy_(2, position, turned(k))
             values.index_copy_(2, position, v)
             found = F.scaled_dot_product_attention(
-                turned(q), keys, values, mask, scale=each.scale, enable_gqa=True
+                turned(q), keys, values, mask.to(x.dtype), scale=each.scale, enable_gqa=True
             )
             x = x + linear(found.reshape(batch, -1), each.out)
             y = norm(x, each.after)
@@ -128,7 +128,7 @@ def drawn(width: int, layers: int, batch: int) -> Layers:
         )  # fmt: skip
 
     step = DecoderStep(width, groups, heads, HEAD, tuple(layer() for _ in range(layers)))
-    types = [x.dtype if x.dtype == torch.int64 else torch.bfloat16 for x in given]
+    types = [torch.bfloat16, torch.float32, torch.int64, *[torch.bfloat16] * (len(given) - 3)]
     return Layers(step, [x.to(gpu(), t) for x, t in zip(given, types, strict=True)])
 
 

@@ -42,7 +42,7 @@ from benchmarks.gpu.parts import PARTS, Part
 from benchmarks.results import setting
 from pypm.choice import gpu_times
 from pypm.choice.measuring import Measured
-from pypm.events.triton import emulator as event_emulator
+from pypm.events.triton.emulator import emulate as emulate_step
 from pypm.events.triton.tables import BoundStep
 from pypm.tiles.emulator import emulate
 from pypm.tiles.operator import emulated, kernel_for
@@ -265,7 +265,7 @@ def test_events(monkeypatch: pytest.MonkeyPatch) -> None:
     def launched(step: BoundStep) -> None:
         if step.programs > 4:
             raise RuntimeError("Triton Error [CUDA]: too many blocks in cooperative launch")
-        event_emulator.emulate(step, seed=len(step.table.tasks))
+        emulate_step(step, seed=len(step.table.tasks))
 
     monkeypatch.setattr(events, "launched", launched)
     monkeypatch.setattr(events, "resident", lambda device: 2)

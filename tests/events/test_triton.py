@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from pypm.emulation.clocks import Fault
 from pypm.events.checks import checked
 from pypm.events.decoder import (
     DecoderLayer,
@@ -24,7 +23,7 @@ from pypm.events.finer import finer
 from pypm.events.grids import EventError, Grid, TileGraph
 from pypm.events.triton.build import BuiltKernel, built, check_order
 from pypm.events.triton.by_grids import by_grids
-from pypm.events.triton.emulator import emulate
+from pypm.events.triton.emulator import Fault, emulate
 from pypm.events.triton.launch import launched
 from pypm.events.triton.tables import BoundStep, bound
 from pypm.events.triton.text import ARGUMENTS, PersistentKernel, emitted

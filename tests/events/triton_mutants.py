@@ -16,11 +16,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pypm.emulation.clocks import Fault
 from pypm.events.checks import check_events, check_order
 from pypm.events.grids import EventError
 from pypm.events.tasks import TaskTable
-from pypm.events.triton.emulator import emulate
+from pypm.events.triton.emulator import Fault, emulate
 from pypm.events.triton.tables import BoundStep
 from tests.events.triton_steps import check_decoder, decoder
 

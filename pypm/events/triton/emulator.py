@@ -19,6 +19,7 @@ from typing import cast
 
 from torch import Tensor
 
+from pypm.emulation.clocks import Fault
 from pypm.emulation.generators import Yielding, dotted
 from pypm.emulation.pointers import EmulatedPointer
 from pypm.emulation.requests import Body
@@ -27,7 +28,7 @@ from pypm.events.triton.memory import SharedMemory
 from pypm.events.triton.programs import ProgramAgent, Programs
 from pypm.events.triton.tables import BoundStep
 
-__all__ = ["ProgramsRun", "emulate"]
+__all__ = ["Fault", "ProgramsRun", "emulate"]
 
 
 @dataclass(frozen=True, slots=True)
