@@ -194,9 +194,8 @@ def LAYER(x, w, offset, b, eps):
 
 @pattern
 def AtLeast(x, d, least):  # the length of x along d, or more
-    e, n = var(), aten.linalg_vector_norm(x, 2, d, True, ...)
+    e, n = var(), aten.linalg_vector_norm(x, 2, d, True)
     let(least=e.value)
-    assert n.dtype == x.dtype
     return aten.clamp_min(n, e) | aten.clamp(n, e)
 
 
@@ -207,10 +206,9 @@ def Spread(x):
 
 @pattern
 def ScaledUnit(x, d, least, c):  # x / max(length of x, least) * c
-    n, y = var(), x / Spread(AtLeast(x, d, least))
+    n = var()
     let(c=n.value)
-    assert y.shape == x.shape
-    return y * n
+    return x / Spread(AtLeast(x, d, least)) * n
 
 
 # --- also where the norm is one operator ---------------------------------------------------------

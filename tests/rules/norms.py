@@ -194,12 +194,19 @@ NEAR_UNITS: Final[dict[str, Function]] = {
     "one number that is computed": lambda x, y, w, b: over_clamped(x, length(x), w[0]),
     "the sum of magnitudes": lambda x, y, w, b: over_clamped(x, length(x, order=1)),
     "of another": lambda x, y, w, b: over_clamped(x, length(y)),
-    "of one row, for others": lambda x, y, w, b: over_clamped(x[:, :1], length(x)),
+    "of one row, for others": lambda x, y, w, b: (
+        2.0 * (x[:, :1] / length(x[:, :1]).clamp(min=EPS).expand(N, N, N))
+    ),
+    "of complex numbers": lambda x, y, w, b: over_clamped(
+        torch.complex(x, y), length(torch.complex(x, y))
+    ),
     "not clamped": lambda x, y, w, b: 2.0 * (x / length(x)),
     "clamped from above": lambda x, y, w, b: 2.0 * (x / length(x).clamp(max=9.0)),
     "clamped from both": lambda x, y, w, b: 2.0 * (x / length(x).clamp(1e-3, 9.0)),
     "a length that is added to": lambda x, y, w, b: over_clamped(x, length(x) + EPS),
-    "a length in another type": lambda x, y, w, b: over_clamped(x, length(x.float())),
+    "a length in another type": lambda x, y, w, b: over_clamped(
+        x.float(), torch.linalg.vector_norm(x.float(), 2, -1, True, dtype=torch.float64)
+    ),
     "times the length": lambda x, y, w, b: 2.0 * (x * length(x).clamp(min=1e-3)),
 }
 DECLINED_UNITS: Final[dict[str, Function]] = {

@@ -293,10 +293,10 @@ def once(other: Cell) -> Loop:
     return function
 
 
-def joined_along(order: Callable[[Tensor, Tensor], list[Tensor]], dim: int = 1) -> Cell:
+def joining(order: Callable[[Tensor, Tensor], list[Tensor]]) -> Cell:
     def cell(x: Tensor, h: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor) -> Tensor:
-        both = torch.cat(order(x, h), dim)
-        return torch.tanh(both @ torch.ones(both.shape[1], H, dtype=x.dtype))[:B]
+        both = torch.cat(order(x, h), 1)
+        return torch.tanh(both @ torch.ones(both.shape[1], H, dtype=x.dtype))
 
     return cell
 
@@ -308,6 +308,15 @@ def a_state_read_alone(*args: Tensor) -> Any:
         h = layers(x[:, t], h, w, u, b, d)
         states.append(h)
     return torch.stack(states, 1), states[4].exp()
+
+
+def all_but_the_first(*args: Tensor) -> Any:
+    x, w, u, b, d, _, h = args
+    states = []
+    for t in range(x.shape[1]):
+        h = layers(x[:, t], h, w, u, b, d)
+        states.append(h)
+    return torch.stack(states[:0:-1])
 
 
 def another_layer_once(*args: Tensor) -> Any:
@@ -330,11 +339,8 @@ NEAR_MISSES: Final[dict[str, Loop]] = {
     "an activated input": looped(of(product=lambda x, w: F.linear(x, w).relu())),
     "a matrix as bias": looped(lambda x, h, w, u, b, d: torch.tanh(x @ w.t() + h @ u + u[:B])),
     "one number as bias": looped(lambda x, h, w, u, b, d: torch.tanh(x @ w.t() + h @ u + b[:1])),
-    "two states joined": looped(joined_along(lambda x, h: [h, h])),
-    "inputs and states along the batch": looped(
-        joined_along(lambda x, h: [F.pad(x, (0, H - IN)), h], 0)
-    ),
-    "three joined": looped(joined_along(lambda x, h: [x, h, x])),
+    "two states joined": looped(joining(lambda x, h: [h, h])),
+    "three joined": looped(joining(lambda x, h: [x, h, x])),
     "another weight once": once(lambda x, h, w, u, b, d: layers(x, h, w, u.tanh(), b, d)),
     "another bias once": once(lambda x, h, w, u, b, d: layers(x, h, w, u, d, b)),
     "another state once": once(lambda x, h, *rest: layers(x, h.relu(), *rest)),
@@ -346,6 +352,10 @@ NEAR_MISSES: Final[dict[str, Loop]] = {
     "a step twice": looped(layers, step=lambda t, n: max(t - 1, 0)),
     "the last of steps out of order": looped(layers, "last", lambda t, n: {2: 3, 3: 2}.get(t, t)),
     "the last of fewer steps": looped(layers, "last", lambda t, n: min(t, n - 2)),
+    "the last first, steps out of order": looped(
+        layers, "last first", lambda t, n: {2: 3, 3: 2}.get(t, t)
+    ),
+    "the last first, without the first": all_but_the_first,
     "a state read alone": a_state_read_alone,
     "another layer of a state once": another_layer_once,
 }
