@@ -132,7 +132,11 @@ MISSES: Final[dict[str, tuple[Function, str | None]]] = {
         lambda x, w, t, i, e: torch._grouped_mm(x[:, :40].T.contiguous().T, w[:, :40], e),
         "of a row of `x` are not behind one another",
     ),
-    "two matrices": (lambda x, w, t, i, e: torch._grouped_mm(x, w[0], e), None),
+    "groups of columns": (
+        lambda x, w, t, i, e: torch._grouped_mm(x.T.contiguous(), w[0, :ROWS], e),
+        "do not fit matrices of shape",
+    ),
+    "batches": (lambda x, w, t, i, e: torch._grouped_mm(x.view(5, 8, WIDTH), w), None),
     "a type is given": (
         lambda x, w, t, i, e: torch._grouped_mm(x, w, e, out_dtype=torch.bfloat16), None
     ),

@@ -152,7 +152,7 @@ def test_models_are_emulated(name: str, dtype: str) -> None:
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[] if n == "gated MLP" else pytest.mark.soak) for n in MODELS],
+    [pytest.param(n, marks=[] if n in ("gated MLP", "rows") else pytest.mark.soak) for n in MODELS],
 )
 def test_the_emulated_text_is_what_is_built(name: str) -> None:
     """Here with the code of Inductor, too."""
