@@ -46,11 +46,16 @@ VARIANTS = {
 }
 
 
-@axes(["bert", "gpt2"], name=["llama", "bert", "gpt2"], variant=VARIANTS.values(), layers=[1, 2])
+@axes(
+    ["bert", "gpt2", VARIANTS["dynamic"]],
+    name=["llama", "bert", "gpt2"],
+    variant=VARIANTS.values(),
+    layers=[1, 2],
+)
 def test_every_site_at_the_joint_hook(
     name: str, variant: tuple[torch.dtype, int, str, bool], layers: int
 ) -> None:
-    """Of the others as well with both sets of rules, below."""
+    """Of the others as well with both sets of rules, below; with a dynamic length, ModernBERT's."""
     dtype, batch, padding, dynamic = variant
     model = build(name, dtype, layers=layers)
     compiled, rewritten = compile_to_graphs(model, attention.RULES, dynamic=dynamic)
