@@ -42,14 +42,17 @@ class ProgramsRun:
 
 
 def emulate(
-    step: BoundStep, *, launches: int = 1, seed: int = 0, text: str | None = None
-) -> list[ProgramsRun]:
+    step: BoundStep, *, launches: int = 1, seed: int = 0, resident: int | None = None,
+    text: str | None = None,
+) -> list[ProgramsRun]:  # fmt: skip
     """Launch a kernel, which computes into the buffers of a step.
 
     Arguments:
         step: the step, on a CPU.
         launches: the number of launches, one after the other.
         seed: draws the order of turns.
+        resident: the most programs that run at the same time, by default all; another begins when
+            one ends.
         text: the text to execute instead of the kernel's own.
 
     Returns the runs of the launches. Raises Fault for a deadlock, a race, a read of what this
@@ -66,7 +69,7 @@ def emulate(
             exec(_code(text), scope)
             made = cast("Callable[..., Body[ProgramAgent]]", scope["kernel"])
             bodies.append(made(*map(_value, step.arguments.values())))
-        machine.run(bodies)
+        machine.run(bodies, resident or step.programs)
         found.append(ProgramsRun(hashlib.sha256(text.encode()).hexdigest(), tuple(machine.turns)))
     return found
 

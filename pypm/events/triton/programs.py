@@ -34,11 +34,16 @@ class Programs:
     running: list[Running[ProgramAgent]] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
 
-    def run(self, bodies: Sequence[Body[ProgramAgent]]) -> None:
-        """Run programs to their end. Raises Fault for a deadlock, and what operations raise."""
+    def run(self, bodies: Sequence[Body[ProgramAgent]], resident: int) -> None:
+        """Run programs to their end, so many at the same time; another begins when one ends.
+
+        Raises Fault for a deadlock, and what operations raise.
+        """
         switch = self.chance.choice(SWITCHES)
-        for number, body in enumerate(bodies):
-            self.running.append(begun(ProgramAgent(f"program {number}", number=number), body))
+        waiting = [
+            begun(ProgramAgent(f"program {n}", number=n), body) for n, body in enumerate(bodies)
+        ]
+        self.running, waiting = waiting[:resident], waiting[resident:]
         each = self.chance.choice(self.running)
         while self.running:
             able = [each for each in self.running if each.request.ready(each.agent)]
@@ -49,3 +54,5 @@ class Programs:
             self.turns.append(each.agent.number)
             if not each.perform():
                 self.running.remove(each)
+                self.running += waiting[:1]
+                del waiting[:1]
