@@ -55,6 +55,12 @@ def layer(x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return F.layer_norm(h, (COLUMNS,), w, b), h
 
 
+def not_rounded(x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    h = x + y
+    f = h.double() if h.dtype == torch.float64 else h.float()
+    return w * (f * torch.rsqrt(f.pow(2).mean(-1, keepdim=True) + 1e-6)), h
+
+
 def alone(x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return layer(x, y, w, b)[0]
 
@@ -94,10 +100,13 @@ FIRES: Final[dict[str, tuple[Function, str]]] = {
     "LayerNorm": (layer, "tiled_norm"),
     "the sum is not used": (alone, "tiled_norm"),
     "RMSNorm in int8": (quantized(rms, *INT8), "tiled_norm_in_steps"),
+    "RMSNorm in int8, not rounded before": (
+        quantized(not_rounded, *INT8), "tiled_norm_in_steps"
+    ),
     "LayerNorm in fp8": (quantized(layer, *FP8), "tiled_norm_in_steps"),
     "gate in fp8": (quantized(gated, *FP8), "tiled_activation_in_steps"),
     "GELU in int8": (quantized(ungated, *INT8), "tiled_activation_in_steps"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.usefixtures("hopper")
@@ -155,6 +164,8 @@ MISSES: Final[dict[str, tuple[Function, str | None]]] = {
     "a wider norm": (
         lambda x, y, w, b: F.layer_norm((x + y).float(), (COLUMNS,), w.float(), b.float()), None
     ),
+    "a result in float32": (lambda x, y, w, b: not_rounded(x, y, w.float(), b)[0],
+        "a result has another type than the rows"),
     "a norm over two dimensions": (
         lambda x, y, w, b: F.layer_norm(x + y, (5, COLUMNS), None, None), None
     ),

@@ -38,9 +38,7 @@ def AnyNorm(x, w, b, norm):
 @pattern
 def NormOfSum(x, y, w, b, norm):
     total = x + y
-    n = AnyNorm(total, w, b, norm)
-    assert n.dtype == total.dtype
-    return n, total
+    return AnyNorm(total, w, b, norm), total
 
 
 @pattern(through=NoOpOrRounding)
@@ -81,17 +79,14 @@ def InItsSteps(x, s, scheme):  # numbers of steps s, which are those of the larg
 @pattern
 def NormOfSumInItsSteps(x, y, w, b, norm, scheme):
     total, s = x + y, var()
-    n = AnyNorm(total, w, b, norm)
-    q = InItsSteps(n, s, scheme)
-    assert n.dtype == total.dtype
+    q = InItsSteps(AnyNorm(total, w, b, norm), s, scheme)
     return q, s, total
 
 
 @pattern
 def GatedInItsSteps(x, up, activation, scheme):
-    y, s = GatedRows(x, up, activation), var()
-    q = InItsSteps(y, s, scheme)
-    assert y.dtype == x.dtype
+    s = var()
+    q = InItsSteps(GatedRows(x, up, activation), s, scheme)
     return q, s
 
 
