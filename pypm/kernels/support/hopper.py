@@ -73,13 +73,13 @@ def assembled(ptx: str) -> Assembled:
 
     Raises CalledProcessError if it does not take the text.
     """
-    from triton import knobs
+    from triton.backends.nvidia.compiler import get_ptxas  # that of the kernel: 3.9 has several
 
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.ptx")
         source.write_text(ptx)
         done = subprocess.run(
-            [knobs.nvidia.ptxas.path, "-v", "-arch=sm_90a", str(source), "-o", f"{source}.cubin"],
+            [get_ptxas(90).path, "-v", "-arch=sm_90a", str(source), "-o", f"{source}.cubin"],
             check=True, capture_output=True, text=True,
         )  # fmt: skip
     (registers,) = re.findall(r"Used (\d+) registers", done.stderr)
