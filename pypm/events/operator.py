@@ -60,29 +60,26 @@ class _Interpreter:
         self.values = {
             f"t{n}": each for n, each in enumerate((x.reshape(-1, x.shape[-1]), *tensors))
         }
+        self.tops: list[int] = []
+        self.choices: dict[str, tuple[Tensor, Tensor]] = {}
+        """Numbers and weights of experts, [batch, top]."""
         self.keys: list[Tensor] = []
         self.new_values: list[Tensor] = []
 
     def run(self, program: str) -> tuple[Tensor, Tensor, Tensor]:
+        choices = program.splitlines()[1].split("choices")[1].split()
+        self.tops = [int(word) for word in choices[1::2]]
         for line in program.splitlines()[5:]:
             words = iter(line.split())
             kind = next(words)
             _skip_events(words)
-            if kind == "product":
-                self._product(words)
-            else:
-                self._attention(words)
+            getattr(self, f"_{kind}")(words)
         keys, values = torch.stack(self.keys), torch.stack(self.new_values)
         return self.values["r"].reshape(self.x.shape), keys, values
 
     def _product(self, words: Iterator[str]) -> None:
         x, residual, out = self.values[next(words)], self.values.get(next(words)), next(words)
-        kind = NORMS[int(next(words))]
-        weight, bias = self.values.get(next(words)), self.values.get(next(words))
-        eps, offset = float(next(words)), float(next(words))
-        added = self.values.get(next(words), 0.0)
-        if kind is not None:
-            x = _normed(x, kind, (weight, offset), bias, eps + added)
+        x = self._normed(x, words)
         matrices = [[next(words) for _ in range(4)] for _ in range(2)]
         activation = ACTIVATIONS[int(next(words))]
         _, columns, _ = (int(next(words)) for _ in range(3))
@@ -90,6 +87,51 @@ class _Interpreter:
         assert y is not None
         y = _activated(y, activation) if gate is None else _activated(gate, activation) * y
         self.values[out] = y if residual is None else y + residual
+
+    def _normed(self, x: Tensor, words: Iterator[str]) -> Tensor:
+        kind = NORMS[int(next(words))]
+        weight, bias = self.values.get(next(words)), self.values.get(next(words))
+        eps, offset = float(next(words)), float(next(words))
+        added = self.values.get(next(words), 0.0)
+        return x if kind is None else _normed(x, kind, (weight, offset), bias, eps + added)
+
+    def _route(self, words: Iterator[str]) -> None:
+        x = self._normed(self.values[next(words)], words)
+        router, size = [next(words) for _ in range(4)], int(next(words))
+        count = self.values[router[0]].numel() // size
+        logits = self._linear(x, router, count)
+        assert logits is not None
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        is_normalized, choice = next(words) == "1", next(words)
+        weights, numbers = logits.softmax(-1, dtype=wide).topk(self.tops[int(choice)], -1)
+        weights = weights / weights.sum(-1, keepdim=True) if is_normalized else weights
+        self.choices[choice] = numbers, weights
+
+    def _hidden(self, words: Iterator[str]) -> None:
+        x, out = self.values[next(words)], next(words)
+        x = self._normed(x, words)
+        up, gate = ([next(words) for _ in range(4)] for _ in range(2))
+        activation, _, columns, _ = (int(next(words)) for _ in range(4))
+        numbers, _ = self.choices[next(words)]
+        y, z = (self._by_experts(x[:, None], each, columns, numbers) for each in (up, gate))
+        self.values[out] = _activated(z, ACTIVATIONS[activation]) * y
+
+    def _sum(self, words: Iterator[str]) -> None:
+        x, residual, out = self.values[next(words)], self.values[next(words)], next(words)
+        down = [next(words) for _ in range(4)]
+        _, columns, _ = (int(next(words)) for _ in range(3))
+        numbers, weights = self.choices[next(words)]
+        y = self._by_experts(x, down, columns, numbers)
+        total = (y * weights[..., None]).sum(1)
+        self.values[out] = residual + total.to(residual.dtype)
+
+    def _by_experts(
+        self, x: Tensor, matrix: Sequence[str], columns: int, numbers: Tensor
+    ) -> Tensor:
+        """Return x [batch, top or 1, in] by the experts of each row, [batch, top, columns]."""
+        first = int(matrix[3])
+        w = self.values[matrix[0]][numbers, first : first + columns]
+        return (w @ x.unsqueeze(-1)).squeeze(-1)
 
     def _linear(self, x: Tensor, matrix: Sequence[str], columns: int) -> Tensor | None:
         name, bias, turned, first = matrix
@@ -123,9 +165,9 @@ class _Interpreter:
 
 
 def _skip_events(words: Iterator[str]) -> None:
-    """Pass over sizes, waits and notes."""
+    """Pass over sizes, waits, notes and chosen events."""
     next(words), next(words)
-    for length in (4, 5):
+    for length in (4, 5, 6):
         next(words)
         for _ in range(length * int(next(words))):
             next(words)

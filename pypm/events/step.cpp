@@ -4,8 +4,10 @@
 // `2b` or `3+2b`, with b for the rows of the batch. A place in memory is `t3`, an operand, `s3`, a
 // buffer of the program, `r`, the result, or `-` for none.
 //
-//   elements N buffers N width*  events N  layers N  groups N  size N  grids N grid*
+//   elements N  buffers N width*  choices N (top count)*  events N  layers N  groups N  size N
+//   grids N grid*
 //   grid: KIND rows columns  waits N (first step step count)*  notes N (first step block step block)*
+//         chosen N (first step step count along choice)*
 //         and what the body reads, in the order of its fields here
 
 #include <map>
@@ -13,7 +15,7 @@
 #include <string>
 #include <variant>
 
-#include "bodies.h"
+#include "experts.h"
 #include "operators.h"
 #include "workers.h"
 
@@ -32,12 +34,16 @@ struct Matrix {
   int64_t turned, first; // of its outputs
 };
 
-struct ProductBody {
-  Place x, residual, out;
-  int64_t norm; // 0 none, 1 by the root of the mean square, 2 centered, 3 as 1, rounded before weights
-  Place norm_weight, norm_bias;
+struct NormFields {
+  int64_t kind; // 0 none, 1 by the root of the mean square, 2 centered, 3 as 1, rounded before weights
+  Place weight, bias;
   double epsilon, offset;
   Place added; // to epsilon
+};
+
+struct ProductBody {
+  Place x, residual, out;
+  NormFields norm;
   Matrix weight, gate;
   int64_t activation, size, columns, block;
 };
@@ -48,7 +54,27 @@ struct AttentionBody {
   double scale;
 };
 
-typedef std::variant<ProductBody, AttentionBody> Body;
+struct RouteBody {
+  Place x;
+  NormFields norm;
+  Matrix router;
+  int64_t size, is_normalized, choice;
+};
+
+struct HiddenBody {
+  Place x, out;
+  NormFields norm;
+  Matrix up, gate;
+  int64_t activation, size, columns, block, choice;
+};
+
+struct SumBody {
+  Place x, residual, out;
+  Matrix down;
+  int64_t size, columns, block, choice;
+};
+
+typedef std::variant<ProductBody, AttentionBody, RouteBody, HiddenBody, SumBody> Body;
 
 // Reads a program for a number of rows.
 class Reader {
@@ -100,14 +126,40 @@ public:
     return {values, bias, turned, number()};
   }
 
+  NormFields norm() {
+    NormFields n;
+    n.kind = number(), n.weight = place(), n.bias = place();
+    n.epsilon = real(), n.offset = real(), n.added = place();
+    return n;
+  }
+
   Body body(const std::string &kind) {
     if (kind == "product") {
       ProductBody b;
-      b.x = place(), b.residual = place(), b.out = place(), b.norm = number();
-      b.norm_weight = place(), b.norm_bias = place(), b.epsilon = real(), b.offset = real();
-      b.added = place();
+      b.x = place(), b.residual = place(), b.out = place(), b.norm = norm();
       b.weight = matrix(), b.gate = matrix(), b.activation = number();
       b.size = number(), b.columns = number(), b.block = number();
+      REQUIRE(b.block > 0);
+      return b;
+    }
+    if (kind == "route") {
+      RouteBody b;
+      b.x = place(), b.norm = norm(), b.router = matrix(), b.size = number();
+      b.is_normalized = number(), b.choice = number();
+      return b;
+    }
+    if (kind == "hidden") {
+      HiddenBody b;
+      b.x = place(), b.out = place(), b.norm = norm(), b.up = matrix(), b.gate = matrix();
+      b.activation = number(), b.size = number(), b.columns = number(), b.block = number();
+      b.choice = number();
+      REQUIRE(b.block > 0);
+      return b;
+    }
+    if (kind == "sum") {
+      SumBody b;
+      b.x = place(), b.residual = place(), b.out = place(), b.down = matrix();
+      b.size = number(), b.columns = number(), b.block = number(), b.choice = number();
       REQUIRE(b.block > 0);
       return b;
     }
@@ -131,6 +183,7 @@ struct Step {
   int64_t batch, elements, layers, groups, size;
   std::vector<int64_t> widths;
   std::vector<std::vector<float>> buffers; // of a type that is no wider
+  std::vector<experts::Choice> choices;
   events::Table table;
   std::vector<Body> bodies;
   std::unique_ptr<events::Run> run;
@@ -141,6 +194,11 @@ struct Step {
     for (int64_t n = reader.count("buffers"); n > 0; --n) {
       widths.push_back(reader.number());
       buffers.emplace_back(widths.back() * batch);
+    }
+    for (int64_t n = reader.count("choices"); n > 0; --n) {
+      const int64_t top = reader.number(), count = reader.number();
+      REQUIRE(0 < top && top <= count);
+      choices.push_back({top, count, std::vector<int64_t>(top * batch), std::vector<float>(top * batch)});
     }
     table.events = reader.count("events");
     layers = reader.count("layers"), groups = reader.count("groups"), size = reader.count("size");
@@ -164,18 +222,48 @@ struct Step {
                note.step1 * ((grid.columns - 1) / note.block1));
         grid.notes.push_back(note);
       }
+      for (int64_t m = reader.count("chosen"); m > 0; --m) {
+        events::Chosen each;
+        for (int64_t *field : {&each.first, &each.step0, &each.step1, &each.count, &each.along})
+          *field = reader.number();
+        const experts::Choice &by = choice(reader.number());
+        REQUIRE(grid.rows == batch);
+        inside(each.first + each.step0 * (grid.rows - 1) + each.step1 * (grid.columns - 1) +
+               each.along * (by.count - 1));
+        each.numbers = by.numbers.data(), each.each = by.top;
+        grid.chosen.push_back(each);
+      }
       table.grids.push_back(grid);
       bodies.push_back(reader.body(kind));
-      if (const auto *product = std::get_if<ProductBody>(&bodies.back())) {
-        REQUIRE(grid.rows == 1 && (grid.columns - 1) * product->block < product->columns);
-      } else {
-        REQUIRE(grid.rows == batch && grid.columns == std::get<AttentionBody>(bodies.back()).groups);
-      }
+      std::visit([&](const auto &body) { check(grid, body); }, bodies.back());
     }
     run = std::make_unique<events::Run>(table);
   }
 
+  experts::Choice &choice(int64_t number) {
+    REQUIRE(0 <= number && number < int64_t(choices.size()));
+    return choices[number];
+  }
+
 private:
+  void check(const events::Grid &grid, const ProductBody &b) {
+    REQUIRE(grid.rows == 1 && (grid.columns - 1) * b.block < b.columns);
+  }
+  void check(const events::Grid &grid, const AttentionBody &b) {
+    REQUIRE(grid.rows == batch && grid.columns == b.groups);
+  }
+  void check(const events::Grid &grid, const RouteBody &b) {
+    choice(b.choice);
+    REQUIRE(grid.rows == 1 && grid.columns == batch);
+  }
+  void check(const events::Grid &grid, const HiddenBody &b) {
+    REQUIRE(grid.rows == choice(b.choice).count && (grid.columns - 1) * b.block < b.columns);
+  }
+  void check(const events::Grid &grid, const SumBody &b) {
+    choice(b.choice);
+    REQUIRE(grid.rows == batch && (grid.columns - 1) * b.block < b.columns);
+  }
+
   void inside(int64_t last) const { REQUIRE(0 <= last && last < table.events); }
 };
 
@@ -243,6 +331,22 @@ public:
     return whole.from(m.first, size);
   }
 
+  // The weight of the first of some experts, [experts, outputs, size], and the elements of each.
+  bodies::Weight<T> of_experts(const Matrix &m, int64_t count, int64_t size, int64_t columns,
+                               int64_t *step) {
+    const Tensor &x = side_by_side(operand(m.values));
+    REQUIRE(m.turned && m.bias.kind == '-' && x.dim() == 3 && x.size(0) == count && x.size(2) == size);
+    REQUIRE(0 <= m.first && m.first + columns <= x.size(1));
+    *step = x.size(1) * size;
+    return bodies::Weight<T>{operators::data<T>(x), nullptr, true, x.size(1)}.from(m.first, size);
+  }
+
+  bodies::Norm<T> norm(const NormFields &n, int64_t size) {
+    const float epsilon = float(n.epsilon) + number(n.added);
+    return {n.kind != 0, n.kind == 2, n.kind == 3, elements(n.weight, size), elements(n.bias, size),
+            epsilon, float(n.offset)};
+  }
+
 private:
   const Tensor &side_by_side(const Tensor &x) {
     REQUIRE(x.scalar_type() == operators::TypeOf<T>::value);
@@ -265,34 +369,33 @@ private:
 };
 
 template <class T> struct Kernel {
-  typedef std::variant<bodies::Product<T>, bodies::Attention<T>> Resolved;
+  typedef std::variant<bodies::Product<T>, bodies::Attention<T>, experts::Route<T>,
+                       experts::Hidden<T>, experts::Sum<T>>
+      Resolved;
   std::vector<Resolved> grids;
   std::vector<int64_t> blocks;
   int64_t batch;
 
   Kernel(Step &step, Memory<T> &memory, T *keys, T *values) : batch(step.batch) {
     for (const Body &body : step.bodies)
-      if (const auto *product = std::get_if<ProductBody>(&body)) {
-        grids.emplace_back(resolved(*product, memory));
-        blocks.push_back(product->block);
-      } else {
-        const auto &attention = std::get<AttentionBody>(body);
-        REQUIRE(attention.groups == step.groups && attention.size == step.size);
-        REQUIRE(0 <= attention.layer && attention.layer < step.layers);
-        const int64_t at = attention.layer * batch * step.groups * step.size;
-        grids.emplace_back(resolved(attention, memory, keys + at, values + at));
-        blocks.push_back(0);
-      }
+      std::visit(
+          [&](const auto &each) {
+            grids.emplace_back(resolved(each, step, memory, keys, values));
+            blocks.push_back(block(each));
+          },
+          body);
   }
 
-  bodies::Product<T> resolved(const ProductBody &b, Memory<T> &memory) const {
+  template <class B> static int64_t block(const B &body) { return body.block; }
+  static int64_t block(const AttentionBody &) { return 0; }
+  static int64_t block(const RouteBody &) { return 0; }
+
+  bodies::Product<T> resolved(const ProductBody &b, Step &, Memory<T> &memory, T *, T *) const {
     bodies::Product<T> p;
-    const float epsilon = float(b.epsilon) + memory.number(b.added);
     p.x = memory.elements(b.x, batch * b.size);
     p.residual = memory.elements(b.residual, batch * b.columns);
     p.out = memory.elements(b.out, batch * b.columns);
-    p.norm = {b.norm != 0, b.norm == 2, b.norm == 3, memory.elements(b.norm_weight, b.size),
-              memory.elements(b.norm_bias, b.size), epsilon, float(b.offset)};
+    p.norm = memory.norm(b.norm, b.size);
     p.weight = memory.weight(b.weight, b.size, b.columns);
     p.gate = memory.weight(b.gate, b.size, b.columns);
     p.activation = bodies::Activation(b.activation);
@@ -300,8 +403,10 @@ template <class T> struct Kernel {
     return p;
   }
 
-  bodies::Attention<T> resolved(const AttentionBody &b, Memory<T> &memory, T *keys,
-                             T *values) const {
+  bodies::Attention<T> resolved(const AttentionBody &b, Step &step, Memory<T> &memory, T *keys,
+                                T *values) const {
+    REQUIRE(b.groups == step.groups && b.size == step.size);
+    REQUIRE(0 <= b.layer && b.layer < step.layers);
     bodies::Attention<T> a;
     const int64_t inner = batch * b.groups * b.size;
     a.q = memory.elements(b.q, inner * b.heads);
@@ -322,16 +427,58 @@ template <class T> struct Kernel {
     a.position = *operators::data<int64_t>(position);
     a.position += a.position < 0 ? a.count : 0;
     a.out = memory.elements(b.out, inner * b.heads);
-    a.new_keys = keys, a.new_values = values;
+    const int64_t at = b.layer * batch * b.groups * b.size;
+    a.new_keys = keys + at, a.new_values = values + at;
     a.groups = b.groups, a.heads = b.heads, a.size = b.size, a.scale = float(b.scale);
     return a;
   }
 
+  experts::Route<T> resolved(const RouteBody &b, Step &step, Memory<T> &memory, T *, T *) const {
+    experts::Choice &choice = step.choice(b.choice);
+    return {memory.elements(b.x, batch * b.size), memory.norm(b.norm, b.size),
+            memory.weight(b.router, b.size, choice.count), b.size, b.is_normalized != 0, &choice};
+  }
+
+  experts::Hidden<T> resolved(const HiddenBody &b, Step &step, Memory<T> &memory, T *, T *) const {
+    experts::Hidden<T> h;
+    const experts::Choice &choice = step.choice(b.choice);
+    h.x = memory.elements(b.x, batch * b.size);
+    h.out = memory.elements(b.out, batch * choice.top * b.columns);
+    h.norm = memory.norm(b.norm, b.size);
+    int64_t step_of_gate;
+    h.up = memory.of_experts(b.up, choice.count, b.size, b.columns, &h.step);
+    h.gate = memory.of_experts(b.gate, choice.count, b.size, b.columns, &step_of_gate);
+    REQUIRE(h.step == step_of_gate);
+    h.size = b.size, h.columns = b.columns, h.choice = &choice;
+    h.activation = bodies::Activation(b.activation);
+    return h;
+  }
+
+  experts::Sum<T> resolved(const SumBody &b, Step &step, Memory<T> &memory, T *, T *) const {
+    experts::Sum<T> s;
+    const experts::Choice &choice = step.choice(b.choice);
+    s.x = memory.elements(b.x, batch * choice.top * b.size);
+    s.residual = memory.elements(b.residual, batch * b.columns);
+    s.out = memory.elements(b.out, batch * b.columns);
+    s.down = memory.of_experts(b.down, choice.count, b.size, b.columns, &s.step);
+    s.size = b.size, s.columns = b.columns, s.choice = &choice;
+    return s;
+  }
+
   void operator()(size_t grid, int64_t i, int64_t j) const {
-    if (const auto *product = std::get_if<bodies::Product<T>>(&grids[grid])) {
+    const auto parts = [&](const auto &body, int64_t of) {
       const int64_t first = j * blocks[grid];
-      (*product)(batch, first, std::min(first + blocks[grid], product->columns));
-    } else
+      body(of, first, std::min(first + blocks[grid], body.columns));
+    };
+    if (const auto *product = std::get_if<bodies::Product<T>>(&grids[grid]))
+      parts(*product, batch);
+    else if (const auto *hidden = std::get_if<experts::Hidden<T>>(&grids[grid]))
+      parts(*hidden, i);
+    else if (const auto *sum = std::get_if<experts::Sum<T>>(&grids[grid]))
+      parts(*sum, i);
+    else if (const auto *route = std::get_if<experts::Route<T>>(&grids[grid]))
+      (*route)(j);
+    else
       std::get<bodies::Attention<T>>(grids[grid])(i, j);
   }
 };

@@ -89,6 +89,79 @@ def test_random_graphs_run_to_their_end_in_any_order() -> None:
         check_queues(table, queues(table, rng.randint(1, 4), lambda task: 1 + hash(task.at) % 5))
 
 
+# --- tiles that data choose -----------------------------------------------------------------------
+
+
+def test_texts_of_chosen_tiles() -> None:
+    for text in ("b,j -> h[topk[b, :], j]", "e -> x[range(ptr[e], ptr[e+1]), :]"):
+        assert str(parsed(text)) == text
+    for text in ("b -> h[topk[c, :]]", "e -> x[range(ptr[e], end[e+1])]", "b -> h[t[u[b]]]"):
+        with pytest.raises(EventError):
+            parsed(text)
+    with pytest.raises(EventError, match="writes depends on data"):
+        Grid("g", {"b": 2}, (), ("b -> h[topk[b, :]]",))
+
+
+def test_rows_wait_for_the_experts_that_they_chose() -> None:
+    """Random choices, among them experts without rows, and all rows to one."""
+    for seed in range(200):
+        rng = random.Random(seed)
+        batch, count, top = rng.randint(1, 4), rng.randint(2, 5), rng.randint(1, 2)
+        graph = mixture(count, top)
+        some = rng.sample(range(count), rng.randint(top, count))
+        ids = [rng.sample(some, top) for _ in range(batch)]
+        ends = [sum(e < n for row in ids for e in row) for n in range(count + 1)]
+        data = {
+            "topk": {(b, k): e for b, row in enumerate(ids) for k, e in enumerate(row)},
+            "ptr": {(n,): end for n, end in enumerate(ends)},
+        }
+        sizes = {"B": batch, "N": batch * top}
+        worst, table = checked(graph, sizes), checked(graph, sizes, data)
+        assert worst.tasks == table.tasks and worst.notes == table.notes
+        numbers = {(task.grid.name, task.at): n for n, task in enumerate(table.tasks)}
+        ended = run_at_random(rng, table, rng.randint(1, 4))
+        places = {task: n for n, task in enumerate(ended)}
+        for n, task in enumerate(table.tasks):
+            assert table.before[n] <= worst.before[n]
+            if task.grid.name == "sum":
+                needed = {numbers["experts", (e, j)] for e in ids[task.at[0]] for j in range(2)}
+                others = {m for (name, _), m in numbers.items() if name == "experts"} - needed
+                assert needed <= table.before[n] and not others & table.before[n]
+                assert all(places[m] < places[n] for m in needed)
+            if task.grid.name == "experts":
+                slots = range(ends[task.at[0]], ends[task.at[0] + 1])
+                given = {numbers["gather", (s,)] for s in slots}
+                assert given == {m for m in table.before[n] if table.tasks[m].grid.name == "gather"}
+
+
+def mixture(count: int, top: int) -> TileGraph:
+    """Rows choose experts, are gathered by expert, multiplied, and summed."""
+    grids = (
+        Grid("route", {"b": "B"}, ("b -> x[b]",), ("b -> topk[b, :]",)),
+        Grid("sort", {}, (" -> topk[:, :]",), (" -> ptr[:]",)),
+        Grid("gather", {"s": "N"}, ("s -> topk[:, :]",), ("s -> rows[s]",)),
+        Grid("experts", {"e": count, "j": 2}, ("e,j -> rows[range(ptr[e], ptr[e+1])]",),
+             ("e,j -> h[e, j]",)),
+        Grid("sum", {"b": "B"}, ("b -> h[topk[b, :], :]",), ("b -> y[b]",)),
+    )  # fmt: skip
+    tensors = {"x": ("B",), "topk": ("B", top), "ptr": (count + 1,), "rows": ("N",)}
+    return TileGraph({**tensors, "h": (count, 2), "y": ("B",)}, ("x",), grids)
+
+
+def test_numbers_of_tiles_that_do_not_exist_are_refused() -> None:
+    graph, sizes = mixture(3, 1), {"B": 2, "N": 2}
+    ptr = {(n,): at for n, at in enumerate((0, 1, 2, 2))}
+    for topk, ends, what in (
+        ({(0, 0): 0, (1, 0): 3}, ptr, "out of range: tile h.3, 0"),
+        ({(0, 0): -1, (1, 0): 1}, ptr, "out of range: tile h.-1, 0"),
+        ({(0, 0): 0, (1, 0): 1}, {**ptr, (3,): 5}, "out of range: tile rows.2"),
+    ):
+        with pytest.raises(EventError, match=what):
+            checked(graph, sizes, {"topk": topk, "ptr": ends})
+    with pytest.raises(EventError, match="has no data"):
+        checked(graph, sizes, {"topk": {(0, 0): 0, (1, 0): 1}})
+
+
 # --- wrong ones -----------------------------------------------------------------------------------
 
 

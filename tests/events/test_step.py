@@ -20,7 +20,7 @@ from pypm.events.operator import compute, decoder_step, reference
 from pypm.events.program import printed
 from pypm.kernels.support import native
 from pypm.timing import on_threads
-from tests.events.steps import CAPACITY, Made, made
+from tests.events.steps import CAPACITY, EXPERTS, TOP, Made, made
 
 torch.set_num_threads(1)
 
@@ -36,14 +36,31 @@ def agrees(step: Made, batch: int, position: int) -> tuple[Tensor, ...]:
     return found
 
 
-@pytest.mark.parametrize("gated", [True, False])
-def test_any_batch_and_length_by_one_program(gated: bool) -> None:
-    step = made(gated)
+@pytest.mark.parametrize(("gated", "experts"), [(True, False), (False, False), (True, True)])
+def test_any_batch_and_length_by_one_program(gated: bool, experts: bool) -> None:
+    step = made(gated, experts=experts)
     assert operator.unsupported(torch.ones(1)) is None
     for batch in range(1, 6):
         checked(decoder_graph(step.step), {"B": batch})
         for position in POSITIONS:
             agrees(step, batch, position)
+
+
+def test_all_rows_to_the_same_experts() -> None:
+    """The others have no rows. A program whose experts are fewer than those chosen is refused."""
+    step = made(True, experts=True)
+    x, tensors = step.operands(4, 7, torch.float64)
+    x = 100 * x[:1].expand(x.shape)
+    interpreter = operator._Interpreter(x, tensors)
+    exact = interpreter.run(printed(step.step))
+    for numbers, _ in interpreter.choices.values():
+        assert len(numbers.unique()) == TOP < EXPERTS
+    narrow = [each if each.dtype == torch.int64 else each.float() for each in tensors]
+    for ours, theirs in zip(compute(x.float(), narrow, printed(step.step)), exact, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, atol=1e-4, rtol=1e-5)
+    assert "choices 2 2 5" in printed(step.step)
+    with pytest.raises(RuntimeError, match="the kernel requires"):
+        compute(x.float(), narrow, printed(step.step).replace("choices 2 2 5", "choices 2 2 6"))
 
 
 @pytest.mark.parametrize("gated", [True, False])
@@ -96,10 +113,10 @@ def test_products_in_bfloat16_by_each_set_of_instructions(tmp_path: Path, option
         torch.testing.assert_close(out.double(), exact, atol=1e-2, rtol=2**-8)
 
 
-@pytest.mark.parametrize("gated", [True, False])
-def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch, gated: bool) -> None:
+@pytest.mark.parametrize(("gated", "experts"), [(True, False), (False, False), (True, True)])
+def test_threads_change_no_bit(gated: bool, experts: bool) -> None:
     """The program says how large it is: so large that all threads take part."""
-    step = made(gated, layers=3)
+    step = made(gated, layers=3, experts=experts)
     large = printed(step.step).replace(printed(step.step).split()[1], str(2**22), 1)
     given = step.operands(3, 100, torch.float32)
     with on_threads(1):

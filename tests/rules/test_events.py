@@ -24,6 +24,7 @@ torch.set_num_threads(1)
 
 HEADS, GROUPS, SIZE, CAPACITY = 4, 2, 8, 24
 WIDTH, INNER = 36, 40
+EXPERTS, TOP = 5, 2
 
 # --- functions ------------------------------------------------------------------------------------
 
@@ -44,7 +45,12 @@ def operands(batch: int = 2, layers: int = 2, dtype: torch.dtype = torch.float64
         }  # fmt: skip
         weights = {name: random(*shape) / shape[1] ** 0.5 for name, shape in matrices.items()}
         caches = {name: random(batch, GROUPS, CAPACITY, SIZE) for name in ("keys", "values")}
-        return {**weights, **caches, "n1": random(WIDTH), "n2": random(WIDTH)}
+        experts = {
+            "router": random(EXPERTS, WIDTH),
+            "both": random(EXPERTS, 2 * INNER, WIDTH) / WIDTH**0.5,
+            "each": random(EXPERTS, WIDTH, INNER) / INNER**0.5,
+        }
+        return {**weights, **caches, **experts, "n1": random(WIDTH), "n2": random(WIDTH)}
 
     angles = [random(batch, 1, SIZE) for _ in range(2)]
     stack = [layer() for _ in range(layers)]
@@ -62,6 +68,20 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def mask_of(at: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(torch.arange(CAPACITY) <= at[:, None], 0.0, -torch.inf).to(dtype)[None, None]
+
+
+def mixture(y: Tensor, w: Layer, other: dict[str, Any]) -> Tensor:
+    """Experts by gathered weights, as transformers computes them where it compiles."""
+    rows = y.reshape(-1, WIDTH)
+    shares = F.linear(rows, w["router"]).softmax(-1)
+    shares, ids = shares.topk(TOP, -1, largest=not other.get("smallest"))
+    whole = shares.sum(-1, keepdim=True)
+    shares = (shares / (whole * 2 if other.get("halves") else whole)).reshape(-1)
+    ids, each = ids.reshape(-1), rows.repeat_interleave(TOP, 0)
+    gate, up = (w["both"][ids] @ each[..., None]).squeeze(-1).chunk(2, -1)
+    hidden = F.silu(gate) * (gate if other.get("gates_twice") else up)
+    found = (w["each"][ids] @ hidden[..., None]).squeeze(-1) * shares[:, None]
+    return found.view(-1, TOP, WIDTH).sum(1).view(y.shape)
 
 
 def decoder(
@@ -88,6 +108,10 @@ def decoder(
         if other.get("half"):
             y = y.bfloat16()
             w = {**w, **{name: w[name].bfloat16() for name in ("gate", "up", "down")}}
+        if other.get("experts"):
+            x = x + mixture(y, w, other)
+            written += [keys, values]
+            continue
         hidden = F.silu(F.linear(y, w["gate"])) * F.linear(y, w["up"])
         x = x + F.linear(
             hidden, w["down"].t().contiguous().t() if other.get("turned") else w["down"]
@@ -126,16 +150,16 @@ def rewritten(args: list[Any], choose: Choice = every, **other: Any) -> tuple[An
     return gm, report
 
 
-@pytest.mark.parametrize("layers", [1, 2, 4])
-def test_any_number_of_layers_is_one_kernel(layers: int) -> None:
+@pytest.mark.parametrize(("layers", "experts"), [(1, False), (2, True), (4, False)])
+def test_any_number_of_layers_is_one_kernel(layers: int, experts: bool) -> None:
     args = operands(3, layers, torch.float32)
-    gm, report = rewritten(args)
+    gm, report = rewritten(args, experts=experts)
     assert len(report) == 1, str(report)
     calls = [n for n in gm.graph.nodes if "decoder_step" in str(n.target)]
     assert len(calls) == 1 and not gm.graph.find_nodes(
         op="call_function", target=torch.ops.aten.linear.default
     )
-    exact = decoder(*operands(3, layers))
+    exact = decoder(*operands(3, layers), experts=experts)
     for ours, theirs in zip(gm(*args), exact, strict=True):
         torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
 
@@ -162,6 +186,12 @@ def test_near_misses(other: str, reason: str) -> None:
     assert len(report) == 0
     reasons = [refusal.reason for refusal in report.refusals]
     assert any(reason in each for each in reasons) if reason else not reasons, reasons
+
+
+@pytest.mark.parametrize("other", ["smallest", "halves", "gates_twice"])
+def test_near_misses_of_experts(other: str) -> None:
+    args = operands(layers=1, dtype=torch.float32)
+    assert not len(rewritten(args, experts=True, **{other: True})[1])
 
 
 def test_other_types_lengths_and_gradients() -> None:
@@ -196,6 +226,12 @@ CONFIGS: Final[dict[str, Any]] = {
     "gpt2": lambda: transformers.GPT2Config(
         n_embd=64, n_layer=2, n_head=4, vocab_size=97, n_positions=128,
         bos_token_id=1, eos_token_id=2,
+    ),
+    "mixtral": lambda: transformers.MixtralConfig(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, vocab_size=97, max_position_embeddings=128, sliding_window=None,
+        num_local_experts=5, num_experts_per_tok=2, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        experts_implementation="batched_mm",
     ),
 }  # fmt: skip
 TOKENS: Final = 64
@@ -246,7 +282,7 @@ def check_decoding(model: Any, compiled: Callable[..., Tensor], batch: int) -> N
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(("name", "batch"), [("llama", 2), ("gpt2", 3)])
+@pytest.mark.parametrize(("name", "batch"), [("llama", 2), ("gpt2", 3), ("mixtral", 4)])
 @torch.no_grad()
 def test_models_decode_the_same_tokens(name: str, batch: int) -> None:
     assert native.library(SOURCE) is not None
@@ -312,9 +348,9 @@ def test_models_in_bfloat16(name: str) -> None:
 @torch.no_grad()
 def test_by_torch_compile() -> None:
     """All of Inductor, which calls the kernel without Python and writes caches in place."""
-    model = model_of("llama")
+    model = model_of("mixtral")
     hook = inductor.Pass(RULES, choose=every)
     with inductor.uncached():
         compiled = torch.compile(step_of(model), options=hook.options(), dynamic=False)
-        check_decoding(model, compiled, 1)
+        check_decoding(model, compiled, 2)
     assert [len(report) for report in hook.reports] == [1], str(hook.report())

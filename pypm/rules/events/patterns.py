@@ -3,11 +3,13 @@
 from pypm import keep, let, pattern, predicate, record, var
 from pypm.fx import GETITEM, aten
 from pypm.rules.attention.patterns import Heads
+from pypm.rules.experts import Gather
 from pypm.rules.norm import LAYER, RMS, MeanSquare, TimesInverseRoot
 from pypm.rules.rotary import Turned
 from pypm.rules.vocabulary.activations import Activation
 from pypm.rules.vocabulary.products import Linear
 from pypm.rules.vocabulary.shapes import NoOp, Resized, Rounded, Wide, keeps_order
+from pypm.rules.vocabulary.softmax import Softmax
 
 # --- products -------------------------------------------------------------------------------------
 
@@ -136,7 +138,7 @@ def Filled(cache, new):
     return NoOp(Filled(cache, new)) | keep(Written(cache, new))
 
 
-# --- a layer --------------------------------------------------------------------------------------
+# --- attention and hidden units -------------------------------------------------------------------
 
 
 @pattern
@@ -201,17 +203,106 @@ def Hidden(y, inner):
     return Acted(Product(y, gate), kind) * Product(y, up)
 
 
+# --- a mixture of experts -------------------------------------------------------------------------
+
+
+@pattern
+def ByExperts(x, w, ids):  # each row by the matrix of its expert
+    column = aten.unsqueeze(x, -1)
+    y = aten.squeeze(aten.bmm(Gather(w, ids), column) | aten.matmul(Gather(w, ids), column), -1)
+    assert y.rank == 2 and column.rank == 3
+    return y
+
+
+@pattern
+def EachRow(x, count):  # each row so many times
+    e = aten.expand(aten.unsqueeze(Regrouped(x), 1), ...)
+    let(count=e.shape[1])
+    assert e.rank == 3
+    return Regrouped(e)
+
+
+@pattern
+def EachRow(x, count):
+    n = var()
+    let(count=n.value)
+    rows = Regrouped(x)
+    assert rows.rank == 2 and n.numel == 1
+    return aten.repeat_interleave(rows, n, 0, ...)
+
+
+@pattern
+def Halves(x, size):
+    return aten.split(x, size, -1)
+
+
+@pattern
+def Halves(x, size):
+    let(size=x.shape[-1] // 2)
+    return aten.chunk(x, 2, -1)
+
+
+@pattern
+def Shares(chosen, normalized):
+    let(normalized=True)
+    shares = GETITEM(chosen, 0)
+    return shares / aten.sum(shares, [-1], True)
+
+
+@pattern
+def Shares(chosen, normalized):
+    let(normalized=False)
+    return GETITEM(chosen, 0)
+
+
+@pattern
+def Mixture(y, mixture):
+    both, down, ids, shares, chosen, share = var(), var(), var(), var(), var(), var()
+    parts, rows, size, kind = var(), var(), var(), var()
+    router, top, count, normalized = var(), var(), var(), var()
+    hidden = Acted(GETITEM(parts, 0), kind) * GETITEM(parts, 1)
+    each = Regrouped(ByExperts(hidden, down, ids) * aten.unsqueeze(shares, -1))
+    total = aten.sum(each, [1], False)
+    parts <= Halves(ByExperts(rows, both, ids), size)
+    rows <= EachRow(y, count)
+    ids <= InOrder(GETITEM(chosen, 1))
+    shares <= InOrder(Shares(chosen, normalized))
+    chosen <= aten.topk(share, top, -1, True, _)
+    share <= Softmax(Product(y, router))
+    assert each.rank == 3 and each.shape[1] == count == top and share.rank == 2
+    let(
+        mixture=record(
+            both=both, down=down, size=size, activation=kind, router=router, top=top,
+            normalized=normalized,
+        )
+    )  # fmt: skip
+    return total
+
+
+# --- a layer --------------------------------------------------------------------------------------
+
+
+@pattern
+def Last(y, last):
+    inner, down = var(), var()
+    let(last=record(inner=inner, down=down, mixture=None))
+    return Product(Hidden(y, inner), down)
+
+
+@pattern
+def Last(y, last):
+    mixture = var()
+    let(last=record(inner=None, down=None, mixture=mixture))
+    return Regrouped(Mixture(y, mixture))
+
+
 @pattern
 def Layer(x, layer):
     before, attention, out = var(), var(), var()
-    after, inner, down = var(), var(), var()
+    after, last = var(), var()
     middle = x + Regrouped(Multiplied(InOrder(Attended(Normed(x, before), attention)), out))
-    y = middle + Product(Hidden(Normed(middle, after), inner), down)
-    let(
-        layer=record(
-            before=before, attention=attention, out=out, after=after, inner=inner, down=down
-        )
-    )
+    y = middle + Last(Normed(middle, after), last)
+    let(layer=record(before=before, attention=attention, out=out, after=after, last=last))
     return y
 
 

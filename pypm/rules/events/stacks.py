@@ -2,7 +2,13 @@
 
 import torch
 
-from pypm.events.decoder import DecoderLayer, DecoderStep, MatrixOperand, NormOperands
+from pypm.events.decoder import (
+    DecoderLayer,
+    DecoderStep,
+    ExpertChoice,
+    MatrixOperand,
+    NormOperands,
+)
 from pypm.events.operator import TYPES
 from pypm.fx import Match, describe, metadata
 
@@ -100,8 +106,6 @@ def layer_of(layer, position, operands, step):
         require(angles.sin is of.k.angles.sin, "keys are rotated by other angles")
         whole = all(a.numel() in (size, batch * size) for a in (angles.cos, angles.sin))
         require(whole and size % 2 == 0, "angles are not those of whole heads")
-    hidden = layer.inner.up.matrix.shape[0 if layer.inner.up.turned else 1]
-    gate = layer.inner.gate
     return DecoderLayer(
         before=operands.norm(layer.before, width),
         q=operands.matrix(of.q.weight, width, of.q.first, inner),
@@ -115,11 +119,38 @@ def layer_of(layer, position, operands, step):
         scale=size**-0.5 if of.scale is None else float(of.scale),
         out=operands.matrix(layer.out, inner),
         after=operands.norm(layer.after, width),
-        gate=gate and operands.matrix(gate, width),
-        up=operands.matrix(layer.inner.up, width),
-        activation=layer.inner.activation,
-        down=operands.matrix(layer.down, hidden),
+        **last_of(layer.last, operands, width),
     )
+
+
+def last_of(last, operands, width):
+    """Return the fields of a layer that follow its last norm, and raise what is wrong with them."""
+    inner, mixture = last.inner, last.mixture
+    if mixture is None:
+        hidden = inner.up.matrix.shape[0 if inner.up.turned else 1]
+        return {
+            "gate": inner.gate and operands.matrix(inner.gate, width),
+            "up": operands.matrix(inner.up, width),
+            "activation": inner.activation,
+            "down": operands.matrix(last.down, hidden),
+        }
+    both, down, hidden = mixture.both, mixture.down, mixture.size
+    require(both.dtype == torch.float32, "experts are for float32")
+    router = operands.matrix(mixture.router, width)
+    require(mixture.top <= router.columns == both.shape[0], "the router has other experts")
+    fits = both.shape[1:] == (2 * hidden, width) and down.shape == (*both.shape[:1], width, hidden)
+    require(fits, "experts are not of one size")
+    gate, up = (
+        MatrixOperand(operands.place(both), None, True, width, hidden, first)
+        for first in (0, hidden)
+    )
+    return {
+        "gate": gate,
+        "up": up,
+        "activation": mixture.activation,
+        "down": MatrixOperand(operands.place(down), None, True, hidden, width),
+        "experts": ExpertChoice(router, mixture.top, mixture.normalized),
+    }
 
 
 def written(match):
