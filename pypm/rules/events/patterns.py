@@ -2,12 +2,12 @@
 
 from pypm import keep, let, pattern, predicate, record, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.attention.patterns import Heads
+from pypm.rules.attention.patterns import Heads, Scores, Summed
 from pypm.rules.experts import Gather
 from pypm.rules.norm import LAYER, RMS, MeanSquare, TimesInverseRoot
 from pypm.rules.rotary import Turned
 from pypm.rules.vocabulary.activations import Activation
-from pypm.rules.vocabulary.products import Linear
+from pypm.rules.vocabulary.products import Linear, Scaled
 from pypm.rules.vocabulary.shapes import NoOp, Resized, Rounded, Wide, keeps_order
 from pypm.rules.vocabulary.softmax import Softmax
 
@@ -154,11 +154,25 @@ def Called(q, keys, values, mask, scale):
 
 
 @pattern
+def Computed(q, k, lk, v, lv, scores):
+    mask, scale = var(), var()
+    let(scores=record(mask=mask, scale=scale, steps=None))
+    return Called(q, Heads(k, lk), Heads(v, lv), mask, scale)
+
+
+@pattern
+def Computed(q, k, lk, v, lv, scores):  # the product of the weights with the values
+    of_q, of_k, first, then, mask = var(), var(), var(), var(), var()
+    let(scores=record(mask=mask, scale=None, steps=(*of_q, *of_k, *first, *then)))
+    return Summed(Softmax(Scaled(Scores(q, k, of_q, of_k, lk, first), then) + mask), v, lv)
+
+
+@pattern
 def Attended(y, attention):
-    q, k, v, lk, lv, mask, scale = var(), var(), var(), var(), var(), var(), var()
+    q, k, v, lk, lv, scores = var(), var(), var(), var(), var(), var()
     oq, ok, ov, fq, fk, fv = var(), var(), var(), var(), var(), var()
     aq, ak, keys, values, nk, nv = var(), var(), var(), var(), var(), var()
-    x = Called(q, Heads(k, lk), Heads(v, lv), mask, scale)
+    x = Computed(q, k, lk, v, lv, scores)
     k <= Filled(keys, nk)
     v <= Filled(values, nv)
     q <= Placed(Projected(y, oq, fq), aq)
@@ -172,8 +186,7 @@ def Attended(y, attention):
             keys=keys,
             values=values,
             query=q,
-            mask=mask,
-            scale=scale,
+            scores=scores,
             layouts=(lk, lv),
         )
     )

@@ -82,6 +82,21 @@ class Operands:
         return NormOperands(kind, *weights, 0.0, float(norm.offset), given)
 
 
+def scale_and_mask(scores, size):
+    """Return the number by which scores are multiplied, and the mask that is then added to them.
+
+    Raises Misfit if they are multiplied by another thing than a number.
+    """
+    if scores.steps is None:
+        return size**-0.5 if scores.scale is None else float(scores.scale), scores.mask
+    scale = 1.0
+    for name, *_, by in scores.steps:
+        known = name in ("mul", "div") and isinstance(by, (int, float)) and by
+        require(known, "scores are not multiplied by a number")
+        scale = scale * by if name == "mul" else scale / by
+    return scale, scores.mask
+
+
 def layer_of(layer, position, operands, step):
     """Return one layer with its operands, and raise what is wrong with it."""
     width, groups, heads, size = step
@@ -93,7 +108,7 @@ def layer_of(layer, position, operands, step):
     require(all(c.shape == (batch, groups, *c.shape[2:]) for c in caches), "caches differ in heads")
     require(of.keys.shape == of.values.shape, "keys and values differ in size")
     require(all(c.stride(3) == 1 for c in caches), "elements of a key are not side by side")
-    mask = of.mask
+    scale, mask = scale_and_mask(of.scores, size)
     require(mask is not None and mask.dim() == 4, "there is no mask of four dimensions")
     fits = zip(mask.shape, (batch, groups * heads, 1, of.keys.shape[2]), strict=True)
     exact = mask.shape[2:] == (1, of.keys.shape[2])
@@ -116,7 +131,7 @@ def layer_of(layer, position, operands, step):
         values=operands.place(of.values),
         mask=operands.mask(mask),
         position=operands.place(position, torch.int64),
-        scale=size**-0.5 if of.scale is None else float(of.scale),
+        scale=scale,
         out=operands.matrix(layer.out, inner),
         after=operands.norm(layer.after, width),
         **last_of(layer.last, operands, width),
