@@ -14,7 +14,9 @@ from pypm.events.schedules import queues
 from pypm.events.tasks import TaskTable, lowered
 from tests.events.graphs import random_graph, run_at_random
 
-SEEDS = 1000
+SEEDS = range(1000)
+MORE = pytest.param(range(1000, 6000), marks=pytest.mark.soak)
+random_seeds = pytest.mark.parametrize("seeds", [SEEDS, MORE], ids=["some", "more"])
 
 
 @pytest.mark.parametrize("text", ["b,j -> x[b, :]", "i -> y[4*i:4*i+4, i]", " -> z[:]"])
@@ -72,8 +74,9 @@ def test_diagnostics_name_grid_tile_and_event(change: dict[str, object], what: s
         checked(replace(chain(), **change), {"B": 2})  # type: ignore[arg-type]
 
 
-def test_random_graphs_run_to_their_end_in_any_order() -> None:
-    for seed in range(SEEDS):
+@random_seeds
+def test_random_graphs_run_to_their_end_in_any_order(seeds: range) -> None:
+    for seed in seeds:
         rng = random.Random(seed)
         graph = random_graph(rng)
         table = checked(graph, {"B": rng.randint(1, 4)})
@@ -212,11 +215,13 @@ def out_of_range(rng: random.Random, graph: TileGraph) -> tuple[TileGraph, str]:
     return other_grid(graph, grid.name, sizes=sizes), "out of range"
 
 
+@random_seeds
 @pytest.mark.parametrize("wrong", [with_a_cycle, written_twice, a_tile_missing, out_of_range])
 def test_random_wrong_graphs_are_refused(
     wrong: Callable[[random.Random, TileGraph], tuple[TileGraph, str]],
+    seeds: range,
 ) -> None:
-    for seed in range(SEEDS):
+    for seed in seeds:
         rng = random.Random(seed)
         graph, what = wrong(rng, random_graph(rng))
         with pytest.raises(EventError, match=what):
@@ -251,24 +256,27 @@ def unawaited(rng: random.Random, table: TaskTable) -> TaskTable:
     return replace(table, waits=(*table.waits[:n], left, *table.waits[n + 1 :]))
 
 
+@random_seeds
 @pytest.mark.parametrize("wrong", [miscounted, unnotified, unawaited])
 def test_random_wrong_tables_are_refused(
     wrong: Callable[[random.Random, TaskTable], TaskTable],
+    seeds: range,
 ) -> None:
     seen = 0
-    for seed in range(SEEDS):
+    for seed in seeds:
         rng = random.Random(seed)
         table = lowered(random_graph(rng), {"B": 2})
         if any(table.waits):
             seen += 1
             with pytest.raises(EventError):
                 check_events(wrong(rng, table))
-    assert seen > SEEDS / 2
+    assert seen > len(seeds) / 2
 
 
-def test_orders_that_contradict_events_are_refused() -> None:
+@random_seeds
+def test_orders_that_contradict_events_are_refused(seeds: range) -> None:
     seen = 0
-    for seed in range(SEEDS):
+    for seed in seeds:
         rng = random.Random(seed)
         graph = random_graph(rng)
         table = lowered(graph, {"B": 2}, grids=rng.sample(graph.grids, len(graph.grids)))
@@ -281,6 +289,6 @@ def test_orders_that_contradict_events_are_refused() -> None:
                 check_queues(table, [range(len(table.tasks))])
         else:
             check_order(table)
-    assert seen > SEEDS / 2
+    assert seen > len(seeds) / 2
     with pytest.raises(EventError, match="is in 2 queues"):
         check_queues(table, [range(len(table.tasks)), [0]])
