@@ -69,7 +69,7 @@ def backward_compute(
     `states` is the result of `compute`, `arriving` the gradient that arrives there; the other
     arguments are those of `compute`.
     """
-    before = torch.cat((h.unsqueeze(0), states[:-1]))
+    before = torch.cat((h.unsqueeze(0), states))[:-1]
     of_sums, to_h = [], torch.zeros_like(h)
     for t in range(len(states) - 1, -1, -1):
         to_h = to_h + arriving[t]
