@@ -51,7 +51,7 @@ def printed(step: DecoderStep) -> str:
             choices.append(f"{body.experts.top} {body.experts.router.columns}")
         elif grid.name != "out":
             places[grid.name] = f"s{len(widths)}"
-            widths.append(_width(body))
+            widths.append(_width(grid))
     lines = [
         f"elements {_elements(grids)}",
         " ".join(map(str, ("buffers", len(widths), *widths, "choices", len(choices), *choices))),
@@ -63,9 +63,9 @@ def printed(step: DecoderStep) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _width(body: object) -> int:
-    """Return the elements of a row of a body's result."""
-    match body:
+def _width(grid: Grid) -> int:
+    """Return the elements of a row of a grid's result."""
+    match body := grid.body:
         case ProductBody():
             return body.weight.columns
         case AttentionBody():
@@ -80,12 +80,12 @@ def _width(body: object) -> int:
 
 def _elements(grids: tuple[Grid, ...]) -> int:
     """Return the elements of all weights, by which the kernel decides how many threads pay."""
-    return sum(map(_weights, (grid.body for grid in grids)))
+    return sum(map(_weights, grids))
 
 
-def _weights(body: object) -> int:
+def _weights(grid: Grid) -> int:
     """Return the elements of weights that a grid reads for one row."""
-    match body:
+    match body := grid.body:
         case ProductBody(weight=w):
             return w.size * w.columns * (1 if body.gate is None else 2)
         case ExpertBody():
@@ -255,7 +255,7 @@ def _body(grid: Grid, places: Mapping[str, str]) -> str:
     return _attention(body, places)
 
 
-def _words(*parts: object) -> str:
+def _words(*parts: int | str) -> str:
     return " ".join(map(str, parts))
 
 
@@ -276,9 +276,9 @@ def _product(body: ProductBody, places: Mapping[str, str]) -> str:
     return _words(*parts)
 
 
-def _norm(norm: NormOperands | None) -> tuple[object, ...]:
+def _norm(norm: NormOperands | None) -> tuple[int | str, ...]:
     if norm is None:
-        return (0, "-", "-", 0.0, 0.0, "-")
+        return (0, "-", "-", "0.0", "0.0", "-")
     weights = _operand(norm.weight), _operand(norm.bias)
     numbers = repr(norm.eps), repr(norm.offset), _operand(norm.added)
     return (NORMS.index(norm.kind), *weights, *numbers)

@@ -110,7 +110,7 @@ def test_strides_that_a_kernel_does_not_take() -> None:
     made = gated_tiles(x, y, "silu")
     kernel = plain(partitioned(made.program, made.rings))
     operands = made.operands([x, y], [torch.empty_like(x)])
-    with pytest.raises(ValueError, match="the rows of `x` are not packed"):
+    with pytest.raises(ValueError, match="the elements of a row of `x` are not behind one another"):
         plain_launched(kernel, {**operands, "x": x.T.contiguous().T})
     with pytest.raises(ValueError, match="a stride of `x` is no multiple of 4 elements"):
         plain_launched(kernel, {**operands, "x": torch.empty(5, 66)[:, :64]})

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from pypm.kernels.support.hopper import KernelHandle, function_of
-from pypm.tiles.arguments import Descriptor, KernelArgument, Pointer, SizeArgument, StrideArgument
+from pypm.tiles.arguments import (
+    Descriptor,
+    KernelArgument,
+    Pointer,
+    SizeArgument,
+    StrideArgument,
+    misplaced,
+)
 from pypm.tiles.build import INSTRUCTIONS, Built, aligned, check, described
 from pypm.tiles.plain.kernel import PlainKernel
 from pypm.tiles.reference import sizes_of
@@ -75,11 +82,16 @@ def plain_launched(
         programs: the most programs, which share the tiles; None for one each.
         stages: turns of the loop whose copies are in flight at once.
 
-    Raises ValueError if operands disagree about a size, or one has strides that the kernel does not
-    take; and what Triton raises for operands that TMA cannot copy.
+    Raises ValueError if operands disagree about a size, or the kernel does not read or write one
+    where it lies; and what Triton raises.
     """
     program = kernel.source.program
     sizes = sizes_of(program, operands)
+    for each in kernel.arguments:
+        if not isinstance(each, SizeArgument):
+            reason = misplaced(each, operands[each.operand])
+            if reason is not None:
+                raise ValueError(reason)
     values = [_value(each, operands, sizes) for each in kernel.arguments]
     tiles = prod(ceil(sizes[axis.of] / axis.block) for axis in program.grid)
     grid = min(tiles, programs or tiles), 1, 1
@@ -111,14 +123,9 @@ def _value(
     match argument:
         case Descriptor(_, name, box):
             return TensorDescriptor.from_tensor(operands[name], [*box])
-        case Pointer(_, name, is_packed):
-            if is_packed and operands[name].stride(-1) != 1:
-                raise ValueError(f"the rows of `{name}` are not packed")
+        case Pointer(_, name):
             return operands[name]
-        case StrideArgument(_, name, dim, unit):
-            stride, rest = divmod(operands[name].stride(dim), unit)
-            if rest:
-                raise ValueError(f"a stride of `{name}` is no multiple of {unit} elements")
-            return stride
+        case StrideArgument(_, name):
+            return argument.of(operands[name])
         case SizeArgument(name):
             return sizes[name]
