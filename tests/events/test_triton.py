@@ -140,7 +140,7 @@ def rebound(change: Callable[[list[torch.Tensor]], None]) -> BoundStep:
         (5, lambda x: x.T.contiguous().T, "operand 5 is not the weight"),
         (6, lambda x: x[:, :1], "operand 6 is no cache"),
         (6, lambda x: x.transpose(2, 3).contiguous().transpose(2, 3), "not side by side"),
-        (8, lambda x: torch.cat([x, x])[1:45], "operand 8 begins at an address that 16"),
+        (10, lambda x: torch.cat([x, x])[1:45], "operand 10 begins at an address that 16"),
     ],
 )  # fmt: skip
 def test_operands_that_do_not_fit(
