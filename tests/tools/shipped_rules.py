@@ -16,7 +16,7 @@ from pypm.tools import (
     UpToRounding,
     verify,
 )
-from tests.rules import test_quantization
+from tests.rules import test_quantization, test_tiled_experts, test_tiled_rows
 from tests.rules.shipped import SHIPPED
 
 
@@ -161,6 +161,11 @@ EXAMPLES = {
     ],
     "sdpa_with_sinks": [(attend_beside_sinks, [*HEADS, torch.randn(3)])],
     **test_quantization.EXAMPLES,
+    **{
+        rule: [(function, module.inputs())]
+        for module in (test_tiled_experts, test_tiled_rows)
+        for function, rule in module.FIRES.values()
+    },
     "linear_of_few_rows": [(F.linear, [torch.randn(n) for n in ((2, 512), (512, 512), 512)])],
     "rotary_of_both": [
         (both_turned, [torch.randn(1, 8, 64, 128).to(kind) for _ in range(4)])
