@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import re
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import torch
 from torch import Tensor
+
+from pypm.kernels.support.hopper import assembled
 
 __all__ = ["agree", "built", "launches", "needs_triton", "spilled", "take_numbers_as_masks"]
 
@@ -116,14 +114,4 @@ def aligned_places(types: Iterable[str | tuple[str, ...]]) -> Iterator[tuple[int
 
 def spilled(ptx: str) -> int:
     """The bytes of registers that do not fit, of a kernel that was `built`."""
-    from triton.backends.nvidia.compiler import get_ptxas  # the assembler that it was built with
-
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "kernel.ptx")
-        source.write_text(ptx)
-        done = subprocess.run(
-            [get_ptxas(90).path, "-v", "-arch=sm_90a", str(source), "-o", f"{source}.cubin"],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
-    (found,) = re.findall(r"(\d+) bytes spill stores", done.stderr)
-    return int(found)
+    return assembled(ptx).spilled
