@@ -49,32 +49,26 @@ def Input(x, at, t, backwards):
 
 
 @pattern
+def OfInputs(x, at, t, backwards, layer):
+    return Layered(Input(x, at, t, backwards), layer)
+
+
+@pattern
+def OfInputs(x, at, t, backwards, layer):  # multiplied before the loop
+    let(layer=None)
+    return Rows(Input(x, at, t, backwards))
+
+
+@pattern
 def Sums(given, before, t):  # `given`: the inputs of all steps, their place, and the layers
     x, at, backwards, of_inputs, of_states = var(), var(), var(), var(), var()
-    y = Layered(Input(x, at, t, backwards), of_inputs) + Layered(before, of_states)
+    y = OfInputs(x, at, t, backwards, of_inputs) + Layered(before, of_states)
     let(
         given=record(
             x=x,
             at=at,
             backwards=backwards,
             of_inputs=of_inputs,
-            of_states=of_states,
-            joined=None,
-        )
-    )
-    return y
-
-
-@pattern
-def Sums(given, before, t):  # multiplied before the loop
-    x, at, backwards, of_states = var(), var(), var(), var()
-    y = Rows(Input(x, at, t, backwards)) + Layered(before, of_states)
-    let(
-        given=record(
-            x=x,
-            at=at,
-            backwards=backwards,
-            of_inputs=None,
             of_states=of_states,
             joined=None,
         )
