@@ -23,9 +23,9 @@ from pypm.choice.gpu_times import timed
 from pypm.diagnostics import Diagnostic, PyPMError, did_you_mean
 from pypm.evolve import Candidate, ConfigurationVerdict, SearchTask, Verdict
 from pypm.evolve.verdicts import RIGHT
+from pypm.evolve.workloads import problem_of
 from pypm.problems.contender import input_of
-from pypm.problems.formats.definition import ProblemDefinition
-from pypm.problems.formats.workload import Workload, read_workloads
+from pypm.problems.formats.workload import Workload
 from pypm.problems.judging import compare
 from pypm.problems.traces import Status
 from pypm.problems.worker.inputs import inputs_maker
@@ -66,12 +66,7 @@ class TileJudge:
             help = "`pip install triton`, which needs no GPU"
             raise PyPMError(Diagnostic("tile programs are built by Triton", help=help))
         self._task = task
-        self._definition = ProblemDefinition.from_file(task.folder / "definition.json")
-        self._workloads = [
-            (workload, name == "held_out.jsonl")
-            for name in ("workload.jsonl", "held_out.jsonl")
-            for workload in read_workloads(task.folder / name, self._definition)
-        ]
+        self._definition, self._workloads = problem_of(task)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "reference.py")
             path.write_text(self._definition.reference, encoding="utf-8")

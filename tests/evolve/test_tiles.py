@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,10 @@ def test_tasks_need_triton(task: SearchTask, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(PyPMError, match="tile programs are built by Triton"):
         TileJudge(task)
+
+
+def test_a_configuration_that_is_shown_and_held_out(tmp_path: Path) -> None:
+    shutil.copytree(SHIPPED, tmp_path / "task")
+    shutil.copy(tmp_path / "task/workload.jsonl", tmp_path / "task/held_out.jsonl")
+    with pytest.raises(PyPMError, match="is shown and held out"):
+        TileJudge(SearchTask.from_folder(tmp_path / "task"))
