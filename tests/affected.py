@@ -81,6 +81,7 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "docs/pictures/blocks.svg": ("tests/kernels/test_score_programs.py",),
     "docs/pictures/tiles.svg": ("tests/tiles/test_timeline.py",),
+    "docs/pictures/events.svg": ("tests/events/test_schedules.py",),
     "docs/floors.svg": ("tests/test_floors.py",),
     "docs/notebooks/": ("tests/test_notebooks.py",),
     "docs/tiles.md": ("tests/tiles/test_command.py", "tests/tiles/test_timeline.py"),

@@ -26,6 +26,8 @@ class Simulated:
     starts: tuple[float, ...]
     """The start of each task, by its number."""
     ends: tuple[float, ...]
+    places: tuple[int, ...]
+    """The worker of each task."""
 
     @property
     def makespan(self) -> float:
@@ -96,18 +98,19 @@ def by_queues(table: TaskTable, given: Sequence[Sequence[int]], cost: Cost) -> S
     """Return the run in which each worker does its queue, in order."""
     ends: dict[int, float] = {}
     starts: dict[int, float] = {}
-    places, times = [0] * len(given), [0.0] * len(given)
+    done, times = [0] * len(given), [0.0] * len(given)
     while len(ends) < sum(map(len, given)):
         for worker, queue in enumerate(given):
-            while places[worker] < len(queue):
-                task = queue[places[worker]]
+            while done[worker] < len(queue):
+                task = queue[done[worker]]
                 if any(other not in ends for other in table.before[task]):
                     break
                 since = [times[worker], *(ends[other] for other in table.before[task])]
                 starts[task] = max(since)
                 ends[task] = times[worker] = starts[task] + cost(table.tasks[task])
-                places[worker] += 1
-    return _simulated(len(given), starts, ends)
+                done[worker] += 1
+    places = {task: worker for worker, queue in enumerate(given) for task in queue}
+    return _simulated(len(given), starts, ends, places)
 
 
 def by_tickets(table: TaskTable, workers: int, cost: Cost) -> Simulated:
@@ -132,15 +135,23 @@ def _taken(
 ) -> Simulated:
     starts: dict[int, float] = {}
     ends: dict[int, float] = {}
-    free = [0.0] * workers
+    places: dict[int, int] = {}
+    free = [(0.0, worker) for worker in range(workers)]
     for n, task in enumerate(table.tasks):
-        since = heapq.heappop(free)
+        since, places[n] = heapq.heappop(free)
         starts[n] = max([since, *(ends[other] for other in before[n])])
         ends[n] = starts[n] + cost(task)
-        heapq.heappush(free, ends[n])
-    return _simulated(workers, starts, ends)
+        heapq.heappush(free, (ends[n], places[n]))
+    return _simulated(workers, starts, ends, places)
 
 
-def _simulated(workers: int, starts: dict[int, float], ends: dict[int, float]) -> Simulated:
+def _simulated(
+    workers: int, starts: dict[int, float], ends: dict[int, float], places: dict[int, int]
+) -> Simulated:
     order = range(len(starts))
-    return Simulated(workers, tuple(starts[n] for n in order), tuple(ends[n] for n in order))
+    return Simulated(
+        workers,
+        tuple(starts[n] for n in order),
+        tuple(ends[n] for n in order),
+        tuple(places[n] for n in order),
+    )

@@ -12,13 +12,25 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Final
 
 import torch
 
 from pypm.diagnostics import Diagnostic
 from pypm.emulation.requests import Body, Running, deadlock
+from pypm.lanes import (
+    AMBER,
+    BLUE,
+    GREEN,
+    PALE_BLUE,
+    PALE_PURPLE,
+    PURPLE,
+    BarKind,
+    Lane,
+    LaneBar,
+    LanePanel,
+    Lanes,
+)
 from pypm.tiles.emit import Emitted
 from pypm.tiles.emulator import emulate
 from pypm.tiles.emulator.machine import Machine
@@ -163,41 +175,14 @@ def spans_of(kernel: Emitted, tiles: int, turns: int) -> list[PipelineSpan]:
 
 # --- the picture ---------------------------------------------------------------------------------
 
-WIDTH: Final = 1120
-LEFT: Final = 118
-TOP: Final = 74
-ROW: Final = 22
-STYLE: Final = """<style>
-  text { font: 12px sans-serif; fill: #222 }
-  .head { font-size: 15px; font-weight: bold } .small { font-size: 11px; fill: #555 }
-  .inside { font-size: 10px; text-anchor: middle; fill: #fff }
-  .paper { fill: #fff } .lane { fill: #f4f6f7 } .tick { stroke: #d5dbdf }
-  .copy { fill: #1e6fd0 } .held { fill: #b9d6f7 } .product { fill: #2e8b45 }
-  .wait { fill: #f6c26b } .write { fill: #8e5bb5 } .store { fill: #c9a8e2 }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #eee } .small { fill: #aab } .inside { fill: #fff }
-    .paper { fill: #14181c } .lane { fill: #1e252b } .tick { stroke: #38434c }
-    .held { fill: #264a73 } .wait { fill: #9a6a15 } .store { fill: #5d3f78 }
-  }
-</style>"""
-LEGEND: Final = {
-    "copy": "a copy is under way",
-    "held": "it has landed; products read it",
-    "product": "product",
-    "wait": "waits",
-    "write": "results computed",
-    "store": "results stored",
+KINDS: Final = {
+    "copy": BarKind(BLUE, "a copy is under way"),
+    "held": BarKind(PALE_BLUE, "it has landed; products read it"),
+    "product": BarKind(GREEN, "product"),
+    "wait": BarKind(AMBER, "waits"),
+    "write": BarKind(PURPLE, "results computed"),
+    "store": BarKind(PALE_PURPLE, "results stored"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Bar:
-    lane: str
-    kind: str
-    begin: float
-    end: float
-    title: str
-    text: str = ""
 
 
 def timeline(kernel: Emitted, *, tiles: int = 2, turns: int = 6) -> str:
@@ -215,34 +200,19 @@ def timeline(kernel: Emitted, *, tiles: int = 2, turns: int = 6) -> str:
     if not kernel.source.arefs:
         raise TileError(Diagnostic("the kernel has no pipeline: it copies nothing ahead"))
     bars = [*_bars(kernel, spans_of(kernel, tiles, turns))]
-    lanes = [*_lanes(kernel)]
-    end = max(bar.end for bar in bars)
-    width, height = WIDTH - LEFT - 20, TOP + ROW * len(lanes) + 30
-    scale = width / end
     rings = kernel.source.rings
-    drawn_turns = {bar.text for bar in bars if bar.kind == "product"}
+    drawn_turns = {bar.text for _, bar in bars if bar.kind == "product"}
     at_most = "" if len(drawn_turns) == tiles * turns else "at most "
     title = (
         f"{tiles} tiles of {at_most}{turns} turns: {rings.depth} slots, {rings.in_flight} in"
         f" flight, {rings.groups} {'consumers' if rings.groups > 1 else 'consumer'}"
     )
-    drawn = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="{title}">',
-        STYLE,
-        '<rect width="100%" height="100%" class="paper"/>',
-        f'<text x="16" y="26" class="head">{title}</text>',
-        *_legend(),
-    ]
-    for n, lane in enumerate(lanes):
-        y = TOP + ROW * n
-        drawn.append(f'<rect x="{LEFT}" y="{y}" width="{width}" height="18" class="lane"/>')
-        name = "its products" if lane.startswith("its") else lane
-        drawn.append(f'<text x="16" y="{y + 13}">{name}</text>')
-    drawn += _ticks(end, scale, TOP + ROW * len(lanes))
-    for bar in bars:
-        drawn += _drawn(bar, LEFT + bar.begin * scale, TOP + ROW * lanes.index(bar.lane), scale)
-    return "\n".join([*drawn, "</svg>\n"])
+    lanes = (
+        Lane("its products" if name.startswith("its") else name,
+             tuple(bar for lane, bar in bars if lane == name))
+        for name in _lanes(kernel)
+    )  # fmt: skip
+    return Lanes(title, (LanePanel("", tuple(lanes)),), KINDS, "assumed cycles").svg()
 
 
 def _lanes(kernel: Emitted) -> Iterator[str]:
@@ -258,7 +228,8 @@ def _slot(aref: Aref, n: int) -> str:
     return f"{' + '.join(load.name for load in aref.loads)}, slot {n}"
 
 
-def _bars(kernel: Emitted, spans: Sequence[PipelineSpan]) -> Iterator[_Bar]:
+def _bars(kernel: Emitted, spans: Sequence[PipelineSpan]) -> Iterator[tuple[str, LaneBar]]:
+    """Yield bars, each with its lane."""
     source = kernel.source
     dots = [s for s in source.program.body if isinstance(s, DotTiles)]
     ends: dict[tuple[int, int], float] = {}
@@ -269,11 +240,11 @@ def _bars(kernel: Emitted, spans: Sequence[PipelineSpan]) -> Iterator[_Bar]:
             turn, dot = divmod(span.number - 1, len(dots))
             ends[turn, dot] = max(span.end, ends.get((turn, dot), 0))
             lane, title = f"its products {who[2]}", f"turn {turn}: {statement_text(dots[dot])}"
-            yield _Bar(lane, "product", span.begin, span.end, title, str(turn))
+            yield lane, LaneBar("product", span.begin, span.end, title, str(turn))
         elif who:
             lane = "producer" if who[1] == "producer" else f"consumer {who[2]}"
             title = f"waits for {span.label}" if span.kind == "wait" else span.label
-            yield _Bar(lane, span.kind, span.begin, span.end, title)
+            yield lane, LaneBar(span.kind, span.begin, span.end, title)
     for aref in source.arefs:
         names = {load.name for load in aref.loads}
         readers = [n for n, dot in enumerate(dots) if {dot.left, dot.right} & names]
@@ -282,13 +253,13 @@ def _bars(kernel: Emitted, spans: Sequence[PipelineSpan]) -> Iterator[_Bar]:
         for (turn, slot), (begin, end) in copies.items():
             what = "tile" if is_kept else "turn"
             lane, title = _slot(aref, slot), f"{what} {turn}: {', '.join(sorted(names))}"
-            yield _Bar(lane, "copy", begin, end, title, str(turn))
+            yield lane, LaneBar("copy", begin, end, title, str(turn))
             if is_kept:  # until the next copy into the slot
                 after = copies.get((turn + aref.depth, slot), (math.inf, 0))[0]
                 read = max(done for done in ends.values() if done <= after)
             else:
                 read = max(ends[turn, dot] for dot in readers)
-            yield _Bar(lane, "held", end, read, f"{title}, landed", str(turn))
+            yield lane, LaneBar("held", end, read, f"{title}, landed")
 
 
 def _copies(
@@ -305,32 +276,3 @@ def _copies(
                 begin, end = found.get(key, (span.begin, span.end))
                 found[key] = min(begin, span.begin), max(end, span.end)
     return found
-
-
-def _drawn(bar: _Bar, x: float, y: int, scale: float) -> Iterator[str]:
-    width = (bar.end - bar.begin) * scale
-    yield (
-        f"<g><title>{escape(bar.title)}, {bar.begin:.0f} to {bar.end:.0f}</title>"
-        f'<rect x="{x:.1f}" y="{y + 1}" width="{max(width, 0.7):.1f}" height="16" rx="2"'
-        f' class="{bar.kind}"/>'
-    )
-    if bar.text and bar.kind != "held" and width > 6 * len(bar.text):
-        yield f'<text x="{x + width / 2:.1f}" y="{y + 13}" class="inside">{bar.text}</text>'
-    yield "</g>"
-
-
-def _legend() -> Iterator[str]:
-    x = 16
-    for kind, words in LEGEND.items():
-        yield f'<rect x="{x}" y="42" width="14" height="14" rx="2" class="{kind}"/>'
-        yield f'<text x="{x + 20}" y="53" class="small">{words}</text>'
-        x += 40 + round(6.2 * len(words))
-
-
-def _ticks(end: float, scale: float, bottom: int) -> Iterator[str]:
-    step = next(n for n in (250, 500, 1000, 2000, 5000, 10**4, 10**5, 10**6) if end / n <= 14)
-    for at in range(0, int(end) + 1, step):
-        x = LEFT + at * scale
-        yield f'<path d="M{x:.1f} {TOP - 4}V{bottom + 2}" class="tick"/>'
-        yield f'<text x="{x:.1f}" y="{bottom + 16}" class="small">{at:,}</text>'
-    yield f'<text x="16" y="{bottom + 16}" class="small">assumed cycles</text>'

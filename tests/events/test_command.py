@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -29,15 +30,20 @@ def test_a_stack() -> None:
     x, stack, *others = operands(3, 2, torch.float32)
     program = torch.export.export(Stack(stack), (x, *others)).run_decompositions({})
     torch.export.save(program, "model.pt2")
-    text = run("--workers", "1,3", "--keys", "10")
+    text = run("--workers", "1,3", "--keys", "10", "--svg", "out.svg")
     assert "2 layers of width 36, 4 heads of 8 in 2 groups, 3 rows" in text
     assert "grid a1 (b: B, g: 2)  b,g -> q1[g]; b,g -> k1[g]; b,g -> v1[g]; b,g -> a1[b, g]" in text
     assert "events a1/0,0 []  6 arrivals" in text
-    rows = [line.split() for line in text.splitlines() if line.split()[0] in "13"]
+    rows = [line.split() for line in text.splitlines() if line[:9].strip() in ("1", "3")]
     assert [row[:2] for row in rows] == [
         [n, name] for n in "13" for name in ("queues", "tickets", "barriers")
     ]
     assert len({row[2] for row in rows[:3]}) == 1 and rows[0][3] == "0%"
+    for name, time, share in (row[1:] for row in rows[3:]):
+        assert f"\n{name}: {time}, idle {share}\nworker 0 q0[0]" in text
+    root = ElementTree.fromstring(Path("out.svg").read_text())
+    titles = [each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert len(titles) == 3 * 36 and sum("q0[1], 0 to" in title for title in titles) == 3
     assert run("--workers", "two", code=2).startswith("error: `two` are no numbers of workers")
 
 

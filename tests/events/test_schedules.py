@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -11,6 +12,7 @@ from pypm.events.checks import check_queues, checked
 from pypm.events.decoder import cost_of, decoder_graph
 from pypm.events.grids import Grid, TileGraph
 from pypm.events.tasks import GridTask, TaskTable
+from tests.events import picture
 from tests.events.graphs import random_graph
 from tests.events.steps import made
 
@@ -47,6 +49,11 @@ def test_no_schedule_is_too_good_to_be_true() -> None:
             for at in run.starts:
                 pairs = zip(run.starts, run.ends, strict=True)
                 assert sum(start <= at < end for start, end in pairs) <= workers
+            for worker in range(workers):
+                times = zip(run.starts, run.ends, run.places, strict=True)
+                own = sorted((start, end) for start, end, place in times if place == worker)
+                assert all(end <= start for (_, end), (start, _) in pairwise(own)), name
+            assert {*run.places} <= {*range(workers)}
         if workers == 1:
             assert {run.makespan for run in runs(table, 1).values()} == {work}
 
@@ -80,3 +87,8 @@ def test_events_of_a_decoder_are_nearly_barriers() -> None:
         fine = schedules.by_tickets(table, workers, cost_of(50)).makespan
         coarse = schedules.by_barriers(table, workers, cost_of(50)).makespan
         assert 0.9 * coarse <= fine <= coarse
+
+
+def test_the_picture_of_the_page_is_current() -> None:
+    """`python -m tests.events.picture` draws it anew."""
+    assert picture.FILE.read_text(encoding="utf-8") == picture.svg()
