@@ -82,7 +82,7 @@ def _counts(workers: str) -> list[int]:
     return counts
 
 
-def _shown(root: object, graph: TileGraph, rows: int, cost: Cost, counts: list[int]) -> Lanes:
+def _shown(root: str, graph: TileGraph, rows: int, cost: Cost, counts: list[int]) -> Lanes:
     """Print a graph and its schedules; return those of the last number of workers over time."""
     from pypm.events.checks import checked
     from pypm.events.decoder import ROWS
