@@ -165,8 +165,9 @@ template <class T> struct Strided {
   }
 };
 
-// Attention of one row of a batch over the heads of one group: the new key and value, rotated where
-// there are angles, take the place of those at `position` in the cache.
+// Attention of one row of a batch over the heads of one group: the new key and value take the place
+// of those at `position` in the cache. Queries and keys are normalized by heads, then rotated, where
+// there are norms and angles.
 template <class T> struct Attention {
   const T *q, *k, *v;  // [B, H * D], [B, G * D], [B, G * D]
   const T *cos, *sin;  // [B, D] with `angle` elements between rows, or null
@@ -176,8 +177,14 @@ template <class T> struct Attention {
   T *out, *new_keys, *new_values; // [B, H * D], [B, G * D], [B, G * D]
   int64_t groups, heads, size, count, angle; // heads of a group; keys
   float scale;
+  Norm<T> q_norm, k_norm;
 
-  void turn(const T *x, int64_t b, T *y) const {
+  void turn(const T *x, const Norm<T> &norm, int64_t b, T *y) const {
+    std::vector<T> room(norm.exists ? size : 0);
+    if (norm.exists) {
+      normalize(x, norm, size, room.data());
+      x = room.data();
+    }
     if (!cos) {
       std::copy_n(x, size, y);
       return;
@@ -194,7 +201,7 @@ template <class T> struct Attention {
   void operator()(int64_t b, int64_t g) const {
     const int64_t at = (b * groups + g) * size, first_head = g * heads;
     T *new_key = new_keys + at, *new_value = new_values + at;
-    turn(k + at, b, new_key);
+    turn(k + at, k_norm, b, new_key);
     std::copy_n(v + at, size, new_value);
     std::vector<T> x(heads * size);
     std::vector<float> result(heads * size), sum(heads),
@@ -202,7 +209,7 @@ template <class T> struct Attention {
     std::vector<const float *> masks(heads);
     int64_t low = count, high = 0;
     for (int64_t h = 0; h < heads; ++h) {
-      turn(q + at * heads + h * size, b, x.data() + h * size);
+      turn(q + at * heads + h * size, q_norm, b, x.data() + h * size);
       masks[h] = mask.at(b, first_head + h, 0);
       spans::widen(masks[h], count, &low, &high);
     }

@@ -76,6 +76,8 @@ class ExpertChoice:
     top: int
     normalized: bool
     """The weights of the chosen experts are divided by their sum."""
+    rounded: bool = False
+    """These weights, and rows times them, are rounded to the type of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,9 @@ class DecoderLayer:
     activation: str
     down: MatrixOperand
     experts: ExpertChoice | None = None
+    q_norm: NormOperands | None = None
+    """Norm of each head of queries, before rotation."""
+    k_norm: NormOperands | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ using rows::wide;
 // The experts of each row, and their weights, by slots.
 struct Choice {
   int64_t top, count; // K, and how many experts there are
+  bool is_rounded;    // weights, and rows times them
   std::vector<int64_t> numbers;
   std::vector<float> weights;
 };
@@ -48,8 +49,12 @@ template <class T> struct Route {
       chosen += choice->weights[b * top + k] = share[best] / total;
       share[best] = -1; // all others are at least 0
     }
-    for (int64_t k = 0; is_normalized && k < top; ++k)
-      choice->weights[b * top + k] /= chosen;
+    for (int64_t k = 0; k < top; ++k) {
+      float &weight = choice->weights[b * top + k];
+      weight /= is_normalized ? chosen : 1.f;
+      if (choice->is_rounded)
+        weight = bodies::rounded<T>(weight);
+    }
   }
 };
 
@@ -103,8 +108,10 @@ template <class T> struct Sum {
       Weight<T> w = down;
       w.matrix += choice->numbers[slot] * step;
       bodies::product(x + slot * size, w.from(first, size), 1, size, width, 0, width, y.data());
-      for (int64_t i = 0; i < width; ++i)
-        total[i] += choice->weights[slot] * wide(y[i]);
+      for (int64_t i = 0; i < width; ++i) {
+        const float part = choice->weights[slot] * wide(y[i]);
+        total[i] += choice->is_rounded ? bodies::rounded<T>(part) : part;
+      }
     }
     for (int64_t i = 0; i < width; ++i)
       store(bodies::rounded<T>(total[i]) + wide(residual[b * columns + first + i]),

@@ -60,7 +60,8 @@ class _Interpreter:
         self.values = {
             f"t{n}": each for n, each in enumerate((x.reshape(-1, x.shape[-1]), *tensors))
         }
-        self.tops: list[int] = []
+        self.kinds: list[tuple[int, bool]] = []
+        """Of each choice, how many experts a row has, and whether their weights are rounded."""
         self.choices: dict[str, tuple[Tensor, Tensor]] = {}
         """Numbers and weights of experts, [batch, top]."""
         self.keys: list[Tensor] = []
@@ -68,7 +69,9 @@ class _Interpreter:
 
     def run(self, program: str) -> tuple[Tensor, Tensor, Tensor]:
         choices = program.splitlines()[1].split("choices")[1].split()
-        self.tops = [int(word) for word in choices[1::2]]
+        self.kinds = [
+            (int(top), word == "1") for top, word in zip(choices[1::3], choices[3::3], strict=True)
+        ]
         for line in program.splitlines()[5:]:
             words = iter(line.split())
             kind = next(words)
@@ -103,9 +106,10 @@ class _Interpreter:
         assert logits is not None
         wide = torch.promote_types(logits.dtype, torch.float32)
         is_normalized, choice = next(words) == "1", next(words)
-        weights, numbers = logits.softmax(-1, dtype=wide).topk(self.tops[int(choice)], -1)
+        top, is_rounded = self.kinds[int(choice)]
+        weights, numbers = logits.softmax(-1, dtype=wide).topk(top, -1)
         weights = weights / weights.sum(-1, keepdim=True) if is_normalized else weights
-        self.choices[choice] = numbers, weights
+        self.choices[choice] = numbers, weights.to(x.dtype) if is_rounded else weights
 
     def _hidden(self, words: Iterator[str]) -> None:
         x, out = self.values[next(words)], next(words)
@@ -149,8 +153,9 @@ class _Interpreter:
         _, groups, heads, size = (int(next(words)) for _ in range(4))
         scale = float(next(words))
         batch = q.shape[0]
-        q = q.reshape(batch, groups * heads, 1, size)
+        q = self._normed(q.reshape(batch, groups * heads, 1, size), words)
         k, v = (each.reshape(batch, groups, 1, size) for each in (k, v))
+        k = self._normed(k, words)
         if cos is not None and sin is not None:
             cos, sin = (each.reshape(-1, 1, 1, size) for each in (cos, sin))
             q, k = (each * cos + _quarter(each) * sin for each in (q, k))

@@ -48,7 +48,8 @@ def printed(step: DecoderStep) -> str:
         body = grid.body
         if isinstance(body, RouteBody):
             places[body.out] = str(len(choices))
-            choices.append(f"{body.experts.top} {body.experts.router.columns}")
+            e = body.experts
+            choices.append(_words(e.top, e.router.columns, int(e.rounded)))
         elif grid.name != "out":
             places[grid.name] = f"s{len(widths)}"
             widths.append(_width(grid))
@@ -265,7 +266,8 @@ def _attention(body: AttentionBody, places: Mapping[str, str]) -> str:
     operands = map(_operand, (layer.keys, layer.values, layer.mask, layer.position))
     tensors = (places[body.q], places[body.k], places[body.v], *angles, *operands)
     numbers = (body.number, step.groups, step.heads, step.size, repr(layer.scale))
-    return _words(*tensors, places[body.out], *numbers)
+    norms = *_norm(layer.q_norm), *_norm(layer.k_norm)
+    return _words(*tensors, places[body.out], *numbers, *norms)
 
 
 def _product(body: ProductBody, places: Mapping[str, str]) -> str:

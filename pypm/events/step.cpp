@@ -4,7 +4,7 @@
 // `2b` or `3+2b`, with b for the rows of the batch. A place in memory is `t3`, an operand, `s3`, a
 // buffer of the program, `r`, the result, or `-` for none.
 //
-//   elements N  buffers N width*  choices N (top count)*  events N  layers N  groups N  size N
+//   elements N  buffers N width*  choices N (top count is_rounded)*  events N  layers N  groups N  size N
 //   grids N grid*
 //   grid: KIND rows columns  waits N (first step step count)*  notes N (first step block step block)*
 //         chosen N (first step step count along choice)*
@@ -52,6 +52,7 @@ struct AttentionBody {
   Place q, k, v, cos, sin, keys, values, mask, position, out;
   int64_t layer, groups, heads, size;
   double scale;
+  NormFields q_norm, k_norm;
 };
 
 struct RouteBody {
@@ -169,7 +170,7 @@ public:
                         &b.out})
       *each = place();
     b.layer = number(), b.groups = number(), b.heads = number(), b.size = number();
-    b.scale = real();
+    b.scale = real(), b.q_norm = norm(), b.k_norm = norm();
     return b;
   }
 
@@ -196,9 +197,10 @@ struct Step {
       buffers.emplace_back(widths.back() * batch);
     }
     for (int64_t n = reader.count("choices"); n > 0; --n) {
-      const int64_t top = reader.number(), count = reader.number();
+      const int64_t top = reader.number(), count = reader.number(), is_rounded = reader.number();
       REQUIRE(0 < top && top <= count);
-      choices.push_back({top, count, std::vector<int64_t>(top * batch), std::vector<float>(top * batch)});
+      choices.push_back({top, count, is_rounded != 0, std::vector<int64_t>(top * batch),
+                         std::vector<float>(top * batch)});
     }
     table.events = reader.count("events");
     layers = reader.count("layers"), groups = reader.count("groups"), size = reader.count("size");
@@ -430,6 +432,7 @@ template <class T> struct Kernel {
     const int64_t at = b.layer * batch * b.groups * b.size;
     a.new_keys = keys + at, a.new_values = values + at;
     a.groups = b.groups, a.heads = b.heads, a.size = b.size, a.scale = float(b.scale);
+    a.q_norm = memory.norm(b.q_norm, b.size), a.k_norm = memory.norm(b.k_norm, b.size);
     return a;
   }
 

@@ -57,7 +57,7 @@ def made(
     gated: bool, layers: int = 2, groups: int = 2, heads: int = 2, size: int = 10,
     experts: bool = False,
 ) -> Made:  # fmt: skip
-    """Like Llama if gated, or Mixtral with experts, else like GPT-2; no size is a multiple of those
+    """Like Llama if gated, or Qwen3 with experts, else like GPT-2; no size is a multiple of those
     of tiles or vectors.
     """
     random = torch.Generator().manual_seed(gated + 2 * layers)
@@ -74,9 +74,9 @@ def made(
             return MatrixOperand(add(columns, rows), None, True, rows, columns)
         return MatrixOperand(add(rows, columns), add(columns), False, rows, columns)
 
-    def norm(kind: str = "rms") -> NormOperands:
+    def norm(kind: str = "rms", of: int = width) -> NormOperands:
         if gated:
-            return NormOperands(kind, add(width), None, 1e-6, float(kind == "rms"))
+            return NormOperands(kind, add(of), None, 1e-6, float(kind == "rms"))
         return NormOperands("layer", add(width), add(width), 1e-5, 0.0)
 
     def layer() -> DecoderLayer:
@@ -92,7 +92,7 @@ def made(
             (0, 0) if dense else (add(EXPERTS, 2 * hidden, width), add(EXPERTS, width, hidden))
         )
         gate, up = (MatrixOperand(both, None, True, width, hidden, n) for n in (0, hidden))
-        routed = ExpertChoice(matrix(width, EXPERTS), TOP, True) if experts else None
+        routed = ExpertChoice(matrix(width, EXPERTS), TOP, True, True) if experts else None
         return DecoderLayer(
             before=norm("rounded rms"), q=parts[0], k=parts[1], v=parts[2],
             angles=(3, 4) if gated else None,
@@ -103,6 +103,8 @@ def made(
             activation="silu" if gated else "gelu_tanh",
             down=dense[1] if dense else MatrixOperand(last, None, True, hidden, width),
             experts=routed,
+            q_norm=norm("rounded rms", size) if experts else None,
+            k_norm=norm(of=size) if experts else None,
         )  # fmt: skip
 
     stack = tuple(layer() for _ in range(layers))

@@ -63,12 +63,12 @@ def test_all_rows_to_the_same_experts() -> None:
         compute(x.float(), narrow, printed(step.step).replace("choices 2 2 5", "choices 2 2 6"))
 
 
-@pytest.mark.parametrize("gated", [True, False])
-def test_bfloat16_is_rounded_where_torch_rounds_it(gated: bool) -> None:
+@pytest.mark.parametrize(("gated", "experts"), [(True, False), (False, False), (True, True)])
+def test_bfloat16_is_rounded_where_torch_rounds_it(gated: bool, experts: bool) -> None:
     """Keys and values of a layer are those of torch's operators, bit by bit but for sums in another
     order; the result is as near to float64 as theirs.
     """
-    step = made(gated, layers=1)
+    step = made(gated, layers=1, experts=experts)
     text = printed(step.step)
     for batch in (1, 5):
         x, tensors = step.operands(batch, 130, torch.bfloat16)

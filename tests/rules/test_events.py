@@ -50,7 +50,8 @@ def operands(batch: int = 2, layers: int = 2, dtype: torch.dtype = torch.float64
             "both": random(EXPERTS, 2 * INNER, WIDTH) / WIDTH**0.5,
             "each": random(EXPERTS, WIDTH, INNER) / INNER**0.5,
         }
-        return {**weights, **caches, **experts, "n1": random(WIDTH), "n2": random(WIDTH)}
+        norms = {"n1": random(WIDTH), "n2": random(WIDTH), "nq": random(SIZE), "nk": random(SIZE)}
+        return {**weights, **caches, **experts, **norms, "n3": random(HEADS * SIZE)}
 
     angles = [random(batch, 1, SIZE) for _ in range(2)]
     stack = [layer() for _ in range(layers)]
@@ -77,11 +78,20 @@ def mixture(y: Tensor, w: Layer, other: dict[str, Any]) -> Tensor:
     shares, ids = shares.topk(TOP, -1, largest=not other.get("smallest"))
     whole = shares.sum(-1, keepdim=True)
     shares = (shares / (whole * 2 if other.get("halves") else whole)).reshape(-1)
+    shares = shares.bfloat16() if other.get("rounded_shares") else shares
     ids, each = ids.reshape(-1), rows.repeat_interleave(TOP, 0)
     gate, up = (w["both"][ids] @ each[..., None]).squeeze(-1).chunk(2, -1)
     hidden = F.silu(gate) * (gate if other.get("gates_twice") else up)
     found = (w["each"][ids] @ hidden[..., None]).squeeze(-1) * shares[:, None]
     return found.view(-1, TOP, WIDTH).sum(1).view(y.shape)
+
+
+def heads_of(y: Tensor, name: str, w: Layer, other: dict[str, Any]) -> Tensor:
+    z = F.linear(y, w[name])
+    z = norm(z, w["n3"]) if other.get("norm_of_all_heads") and name == "q" else z
+    z = z.view(*y.shape[:2], -1, SIZE)
+    z = norm(z, w[f"n{name}"]) if other.get("head_norms") and name in "qk" else z
+    return z.transpose(1, 2)
 
 
 def decoder(
@@ -91,14 +101,11 @@ def decoder(
     mask = mask_of(at, x.dtype)[..., : 1 if other.get("one_mask") else CAPACITY]
     written, batch, length = [], x.shape[0], x.shape[1]
     for w in stack:
-
-        def heads(y: Tensor, weight: Tensor) -> Tensor:
-            return F.linear(y, weight).view(batch, length, -1, SIZE).transpose(1, 2)
-
         y = norm(x, w["n1"])
-        q, k, v = (heads(y, w[name]) for name in "qkv")
+        q, k, v = (heads_of(y, name, w, other) for name in "qkv")
         q = turned(q, sin if other.get("unlike_angles") else cos, sin)
         k = k if other.get("keys_as_they_are") else turned(k, cos, sin)
+        k = norm(k, w["nk"]) if other.get("late_norm") else k
         keys = w["keys"].index_copy(2, at, k)
         values = w["values"].index_copy(2, at + 1 if other.get("apart") else at, v)
         given = keys, values * 2 if other.get("scaled_values") else values
@@ -156,7 +163,7 @@ def rewritten(args: list[Any], choose: Choice = every, **other: Any) -> tuple[An
     return gm, report
 
 
-@pytest.mark.parametrize(("layers", "other"), [(1, "by_hand"), (2, "experts"), (4, "")])
+@pytest.mark.parametrize(("layers", "other"), [(1, "by_hand"), (2, "experts"), (4, "head_norms")])
 def test_any_number_of_layers_is_one_kernel(layers: int, other: str) -> None:
     args = operands(3, layers, torch.float32)
     gm, report = rewritten(args, **{other: True})
@@ -185,6 +192,8 @@ def test_only_where_a_choice_finds_it_faster() -> None:
         ("seen", "outside of the match"),
         ("half", "an operand is torch.bfloat16, not torch.float32"),
         ("scaled_values", ""),
+        ("norm_of_all_heads", ""),
+        ("late_norm", ""),
     ],
 )
 def test_near_misses(other: str, reason: str) -> None:
@@ -199,7 +208,7 @@ def test_near_misses_of_attention_by_hand() -> None:
     assert not len(rewritten(args, by_hand=True, capped=True)[1])
 
 
-@pytest.mark.parametrize("other", ["smallest", "halves", "gates_twice"])
+@pytest.mark.parametrize("other", ["smallest", "halves", "gates_twice", "rounded_shares"])
 def test_near_misses_of_experts(other: str) -> None:
     args = operands(layers=1, dtype=torch.float32)
     assert not len(rewritten(args, experts=True, **{other: True})[1])
@@ -232,6 +241,11 @@ CONFIGS: Final[dict[str, Any]] = {
     "llama": lambda: transformers.LlamaConfig(
         hidden_size=64, intermediate_size=112, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, vocab_size=97, max_position_embeddings=128,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    ),
+    "qwen3": lambda: transformers.Qwen3Config(
+        hidden_size=64, intermediate_size=112, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=24, vocab_size=97, max_position_embeddings=128,
         pad_token_id=0, bos_token_id=1, eos_token_id=2,
     ),
     "gpt2": lambda: transformers.GPT2Config(
@@ -295,7 +309,12 @@ def check_decoding(model: Any, compiled: Callable[..., Tensor], batch: int) -> N
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(
     ("name", "batch", "attention"),
-    [("llama", 2, "eager"), ("gpt2", 3, "sdpa"), ("mixtral", 4, "sdpa")],
+    [
+        ("llama", 2, "eager"),
+        ("gpt2", 3, "sdpa"),
+        ("qwen3", 2, "sdpa"),
+        ("mixtral", 4, "sdpa"),
+    ],
 )
 @torch.no_grad()
 def test_models_decode_the_same_tokens(name: str, batch: int, attention: str) -> None:
@@ -338,7 +357,7 @@ def test_all_batches_by_one_build(
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("name", ["qwen3", "gpt2", "mixtral"])
 @torch.no_grad()
 def test_models_in_bfloat16(name: str) -> None:
     """Their logits are as near to those of float32 as in eager mode, after the same tokens."""

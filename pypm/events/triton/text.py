@@ -122,7 +122,7 @@ def _function(grid: Grid, element: str) -> tuple[str, Mapping[str, GridNumber]] 
     if isinstance(body, ProductBody):
         product, numbers = product_text(body, element), product_numbers(body)
         before, lines = product.functions(), product.lines()
-    elif isinstance(body, AttentionBody):
+    elif isinstance(body, AttentionBody) and body.layer.q_norm is body.layer.k_norm is None:
         numbers = attention_numbers(body)
         before, lines = iter(()), attention_text(body, element).lines()
     else:

@@ -9,7 +9,8 @@ from pypm.rules.rotary import Turned
 from pypm.rules.vocabulary.activations import Activation
 from pypm.rules.vocabulary.products import Linear, Scaled
 from pypm.rules.vocabulary.shapes import NoOp, Resized, Rounded, Wide, keeps_order
-from pypm.rules.vocabulary.softmax import Softmax
+from pypm.rules.vocabulary.softmax import RowMax, Softmax
+from pypm.rules.vocabulary.types import holds
 
 # --- products -------------------------------------------------------------------------------------
 
@@ -116,6 +117,21 @@ def Projected(y, of, first):
 
 
 @pattern
+def ByHeads(y, of, first, norm):
+    let(norm=None)
+    return Projected(y, of, first)
+
+
+@pattern
+def ByHeads(y, of, first, norm):  # each head normalized
+    heads = var()
+    z = InOrder(Normed(heads, norm))
+    heads <= Projected(y, of, first)
+    assert z.shape[-1] == heads.shape[-1]
+    return z
+
+
+@pattern
 def Placed(x, angles):
     let(angles=None)
     return x
@@ -172,16 +188,17 @@ def Attended(y, attention):
     q, k, v, lk, lv, scores = var(), var(), var(), var(), var(), var()
     oq, ok, ov, fq, fk, fv = var(), var(), var(), var(), var(), var()
     aq, ak, keys, values, nk, nv = var(), var(), var(), var(), var(), var()
+    hq, hk = var(), var()
     x = Computed(q, k, lk, v, lv, scores)
     k <= Filled(keys, nk)
     v <= Filled(values, nv)
-    q <= Placed(Projected(y, oq, fq), aq)
-    nk <= Placed(Projected(y, ok, fk), ak)
+    q <= Placed(ByHeads(y, oq, fq, hq), aq)
+    nk <= Placed(ByHeads(y, ok, fk, hk), ak)
     nv <= Projected(y, ov, fv)
     let(
         attention=record(
-            q=record(weight=oq, first=fq, angles=aq),
-            k=record(weight=ok, first=fk, angles=ak),
+            q=record(weight=oq, first=fq, angles=aq, norm=hq),
+            k=record(weight=ok, first=fk, angles=ak, norm=hk),
             v=record(weight=ov, first=fv),
             keys=keys,
             values=values,
@@ -256,6 +273,20 @@ def Halves(x, size):
 
 
 @pattern
+def Probabilities(x):  # a softmax that is rounded nowhere
+    y = aten.softmax(Wide(x), -1, ...) | aten._softmax(Wide(x), -1, ...)
+    assert holds(y.dtype, x.dtype)
+    return y
+
+
+@pattern
+def Probabilities(x):
+    y = Wide(x)
+    e = aten.exp(y - RowMax(y))
+    return e / aten.sum(e, [-1], True)
+
+
+@pattern
 def Shares(chosen, normalized):
     let(normalized=True)
     shares = GETITEM(chosen, 0)
@@ -269,24 +300,31 @@ def Shares(chosen, normalized):
 
 
 @pattern
+def RoundedOnce(x):
+    return Rounded(x) | x
+
+
+@pattern
 def Mixture(y, mixture):
     both, down, ids, shares, chosen, share = var(), var(), var(), var(), var(), var()
     parts, rows, size, kind = var(), var(), var(), var()
-    router, top, count, normalized = var(), var(), var(), var()
+    router, top, count, normalized, logits = var(), var(), var(), var(), var()
     hidden = Acted(GETITEM(parts, 0), kind) * GETITEM(parts, 1)
     each = Regrouped(ByExperts(hidden, down, ids) * aten.unsqueeze(shares, -1))
-    total = aten.sum(each, [1], False)
+    total = RoundedOnce(aten.sum(each, [1], False))
     parts <= Halves(ByExperts(rows, both, ids), size)
     rows <= EachRow(y, count)
     ids <= InOrder(GETITEM(chosen, 1))
-    shares <= InOrder(Shares(chosen, normalized))
+    shares <= InOrder(RoundedOnce(Shares(chosen, normalized)))
     chosen <= aten.topk(share, top, -1, True, _)
-    share <= Softmax(Product(y, router))
+    share <= Probabilities(logits)
+    logits <= Product(y, router)
+    assert total.dtype == y.dtype and each.dtype == shares.dtype
     assert each.rank == 3 and each.shape[1] == count == top and share.rank == 2
     let(
         mixture=record(
             both=both, down=down, size=size, activation=kind, router=router, top=top,
-            normalized=normalized,
+            normalized=normalized, type=share.dtype, type_of_rows=each.dtype,
         )
     )  # fmt: skip
     return total

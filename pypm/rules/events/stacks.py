@@ -135,6 +135,8 @@ def layer_of(layer, position, operands, step):
         out=operands.matrix(layer.out, inner),
         after=operands.norm(layer.after, width),
         **last_of(layer.last, operands, width),
+        q_norm=of.q.norm and operands.norm(of.q.norm, size),
+        k_norm=of.k.norm and operands.norm(of.k.norm, size),
     )
 
 
@@ -150,7 +152,7 @@ def last_of(last, operands, width):
             "down": operands.matrix(last.down, hidden),
         }
     both, down, hidden = mixture.both, mixture.down, mixture.size
-    require(both.dtype == torch.float32, "experts are for float32")
+    require(mixture.type == torch.float32, "shares of experts are not computed in float32")
     router = operands.matrix(mixture.router, width)
     require(mixture.top <= router.columns == both.shape[0], "the router has other experts")
     fits = both.shape[1:] == (2 * hidden, width) and down.shape == (*both.shape[:1], width, hidden)
@@ -164,7 +166,9 @@ def last_of(last, operands, width):
         "up": up,
         "activation": mixture.activation,
         "down": MatrixOperand(operands.place(down), None, True, hidden, width),
-        "experts": ExpertChoice(router, mixture.top, mixture.normalized),
+        "experts": ExpertChoice(
+            router, mixture.top, mixture.normalized, mixture.type_of_rows == torch.bfloat16
+        ),
     }
 
 
