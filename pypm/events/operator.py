@@ -170,8 +170,9 @@ class _Interpreter:
 
 
 def _skip_events(words: Iterator[str]) -> None:
-    """Pass over sizes, waits, notes and chosen events."""
-    next(words), next(words)
+    """Pass over sizes, the cost, waits, notes and chosen events."""
+    for _ in range(4):
+        next(words)
     for length in (4, 5, 6):
         next(words)
         for _ in range(length * int(next(words))):

@@ -22,25 +22,36 @@ from pypm.events.decoder import (
     NormOperands,
     ProductBody,
     RouteBody,
+    cost_of,
 )
 from pypm.events.decoder import decoder_graph as graph_of
 from pypm.events.grids import Grid, Sizes, TileGraph, TileMap, number, refuse
-from pypm.events.tasks import in_order
+from pypm.events.tasks import GridTask, in_order
 from pypm.events.tensors import EventTensor, event_tensors, signature
 
-__all__ = ["ACTIVATIONS", "NORMS", "printed"]
+__all__ = ["ACTIVATIONS", "KEYS", "NORMS", "SCHEDULES", "Numbering", "printed"]
 
 ACTIVATIONS: Final = (None, "silu", "gelu", "gelu_tanh")
 """Activations by the numbers that programs have for them."""
 NORMS: Final = (None, "rms", "layer", "rounded rms")
 """Norms by their numbers; the last is rounded to the type of the rows before its weight."""
 
+SCHEDULES: Final = ("tickets", "queues", "barriers")
+"""Schedules that programs name. All of them compute the same bits."""
+KEYS: Final = 256
+"""Filled keys of a cache for which queues are made: that is done before any length is known."""
 
-def printed(step: DecoderStep) -> str:
-    """Return the program of a step. Raises EventError if it has no such program."""
+
+def printed(step: DecoderStep, schedule: str = "tickets") -> str:
+    """Return the program of a step by one of `SCHEDULES`.
+
+    Raises EventError if it has no such program.
+    """
+    if schedule not in SCHEDULES:
+        raise refuse(f"the kernel has no schedule `{schedule}`")
     graph = graph_of(step)
     grids = in_order(graph)
-    events = _Events(graph)
+    events = Numbering(graph)
     places = {"x": "t0", "out": "r"}
     widths: list[int] = []
     choices: list[str] = []
@@ -54,7 +65,7 @@ def printed(step: DecoderStep) -> str:
             places[grid.name] = f"s{len(widths)}"
             widths.append(_width(grid))
     lines = [
-        f"elements {_elements(grids)}",
+        f"elements {_elements(grids)} schedule {schedule}",
         " ".join(map(str, ("buffers", len(widths), *widths, "choices", len(choices), *choices))),
         f"events {events.total}",
         f"layers {len(step.layers)} groups {step.groups} size {step.size}",
@@ -97,7 +108,7 @@ def _weights(grid: Grid) -> int:
     return 0
 
 
-class _Events:
+class Numbering:
     """The events of a graph, numbered one tensor after the other, for any size of the batch."""
 
     def __init__(self, graph: TileGraph) -> None:
@@ -221,7 +232,7 @@ KINDS: Final[Mapping[type, str]] = {
 }
 
 
-def _grid(grid: Grid, events: _Events, places: Mapping[str, str]) -> str:
+def _grid(grid: Grid, events: Numbering, places: Mapping[str, str]) -> str:
     kind = KINDS[type(grid.body)]
     sizes = [_affine(partial(number, size)) for size in grid.sizes.values()]
     rows, columns = ["1", *sizes][-2:]
@@ -231,7 +242,8 @@ def _grid(grid: Grid, events: _Events, places: Mapping[str, str]) -> str:
         "chosen": [*events.chosen(grid, places)],
     }
     counted = (" ".join((name, str(len(found)), *found)) for name, found in lists.items())
-    return " ".join((kind, rows, columns, *counted))
+    cost = round(cost_of(KEYS)(GridTask(grid, ())))
+    return " ".join((kind, rows, columns, f"cost {cost}", *counted))
 
 
 def _body(grid: Grid, places: Mapping[str, str]) -> str:

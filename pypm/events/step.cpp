@@ -4,10 +4,11 @@
 // `2b` or `3+2b`, with b for the rows of the batch. A place in memory is `t3`, an operand, `s3`, a
 // buffer of the program, `r`, the result, or `-` for none.
 //
-//   elements N  buffers N width*  choices N (top count is_rounded)*  events N  layers N  groups N  size N
-//   grids N grid*
-//   grid: KIND rows columns  waits N (first step step count)*  notes N (first step block step block)*
-//         chosen N (first step step count along choice)*
+//   elements N  schedule tickets|queues|barriers  buffers N width*
+//   choices N (top count is_rounded)*  events N
+//   layers N  groups N  size N  grids N grid*
+//   grid: KIND rows columns  cost N  waits N (first step step count)*
+//         notes N (first step block step block)*  chosen N (first step step count along choice)*
 //         and what the body reads, in the order of its fields here
 
 #include <map>
@@ -114,6 +115,15 @@ public:
     return found;
   }
 
+  events::Schedule schedule() {
+    expect("schedule");
+    const std::string name = word();
+    REQUIRE(name == "tickets" || name == "queues" || name == "barriers");
+    return name == "tickets"  ? events::Schedule::TICKETS
+           : name == "queues" ? events::Schedule::QUEUES
+                              : events::Schedule::BARRIERS;
+  }
+
   double real() { return std::strtod(word().c_str(), nullptr); }
 
   Place place() {
@@ -192,6 +202,7 @@ struct Step {
   Step(const std::string &text, int64_t batch) : batch(batch) {
     Reader reader(text, batch);
     elements = reader.count("elements");
+    const events::Schedule schedule = reader.schedule();
     for (int64_t n = reader.count("buffers"); n > 0; --n) {
       widths.push_back(reader.number());
       buffers.emplace_back(widths.back() * batch);
@@ -208,6 +219,7 @@ struct Step {
       const std::string kind = reader.word();
       events::Grid grid;
       grid.rows = reader.number(), grid.columns = reader.number();
+      grid.cost = reader.count("cost");
       for (int64_t m = reader.count("waits"); m > 0; --m) {
         events::Wait wait;
         for (int64_t *each : {&wait.first, &wait.step0, &wait.step1, &wait.count})
@@ -232,14 +244,14 @@ struct Step {
         REQUIRE(grid.rows == batch);
         inside(each.first + each.step0 * (grid.rows - 1) + each.step1 * (grid.columns - 1) +
                each.along * (by.count - 1));
-        each.numbers = by.numbers.data(), each.each = by.top;
+        each.numbers = by.numbers.data(), each.each = by.top, each.below = by.count;
         grid.chosen.push_back(each);
       }
       table.grids.push_back(grid);
       bodies.push_back(reader.body(kind));
       std::visit([&](const auto &body) { check(grid, body); }, bodies.back());
     }
-    run = std::make_unique<events::Run>(table);
+    run = std::make_unique<events::Run>(table, schedule);
   }
 
   experts::Choice &choice(int64_t number) {
@@ -529,8 +541,8 @@ Results computed(Step &step, const std::vector<Tensor> &operands, int64_t worker
   const Tensor keys = operators::empty(sizes, type), values = operators::empty(sizes, type);
   Memory<T> memory(step, operands, out);
   const Kernel<T> kernel(step, memory, operators::written<T>(keys), operators::written<T>(values));
-  step.run->begin();
-  const auto work = [&] { step.run->work(step.table, kernel); };
+  step.run->begin(workers);
+  const auto work = [&] { step.run->work(kernel); };
   workers > 1 ? events::Pool::current().run(workers, work) : work();
   step.run->end();
   return {out, keys, values};

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 from pypm.events.grids import Grid, TileGraph, TileMap, TilePart
 from pypm.events.tasks import TaskTable
@@ -73,3 +74,66 @@ def run_at_random(rng: random.Random, table: TaskTable, workers: int) -> list[in
             ended.append(task)
             held[worker] = None
     return ended
+
+
+def run_queues_at_random(
+    rng: random.Random,
+    table: TaskTable,
+    queues: Sequence[Sequence[int]],
+    entering: int,
+    *,
+    helps: bool = True,
+    in_order: bool = True,
+) -> list[int]:
+    """The order in which tasks end, where workers take queues as they enter; while they wait, they
+    run tasks of queues without a worker, if these come before the task that they wait for.
+
+    So many workers enter, each at any time. `helps` and `in_order` are False for what the kernel
+    does not do: to wait without running others, or to run any of them. Raises AssertionError if no
+    worker can go on.
+    """
+    place = {task: n for n, task in enumerate(linear_order(table, queues))}
+    counters: Counter[int] = Counter()
+    rest = [[*queue] for queue in queues]
+    held: list[list[int]] = []  # tasks of each worker that entered; it waits for the last
+    ended: list[int] = []
+
+    def source(worker: int) -> int | None:
+        """The queue from which a worker may take a task now, if there is one."""
+        if not held[worker] and rest[worker]:
+            return worker
+        for queue in range(len(held), len(rest) if helps or not held[worker] else 0):
+            tasks = rest[queue]
+            if tasks and (
+                not held[worker] or not in_order or place[tasks[0]] < place[held[worker][-1]]
+            ):
+                return queue
+        return None
+
+    def is_ready(worker: int) -> bool:
+        tasks = held[worker][-1:]
+        return any(all(counters[e] >= n for e, n in table.waits[task]) for task in tasks)
+
+    while len(ended) < len(table.tasks):
+        able = [w for w in range(len(held)) if is_ready(w) or source(w) is not None]
+        able += [-1] * (len(held) < entering)
+        assert able, "no worker can go on"
+        worker = rng.choice(able)
+        if worker == -1:
+            held.append([])
+        elif is_ready(worker):
+            ended.append(held[worker].pop())
+            counters.update(table.notes[ended[-1]])
+        elif (queue := source(worker)) is not None:
+            held[worker].append(rest[queue].pop(0))
+    return ended
+
+
+def linear_order(table: TaskTable, queues: Sequence[Sequence[int]]) -> list[int]:
+    """A topological order of which all queues are parts in order."""
+    rest, order, done = [[*queue] for queue in queues], list[int](), set[int]()
+    while any(rest):
+        queue = next(q for q in rest if q and table.before[q[0]] <= done)
+        order.append(queue.pop(0))
+        done.add(order[-1])
+    return order

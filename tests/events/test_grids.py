@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from pypm.events.checks import check_events, check_order, check_queues, check_ti
 from pypm.events.grids import EventError, Grid, TileGraph, parsed
 from pypm.events.schedules import queues
 from pypm.events.tasks import TaskTable, lowered
-from tests.events.graphs import random_graph, run_at_random
+from tests.events.graphs import random_graph, run_at_random, run_queues_at_random
 
 SEEDS = range(1000)
 MORE = pytest.param(range(1000, 6000), marks=pytest.mark.soak)
@@ -90,6 +91,26 @@ def test_random_graphs_run_to_their_end_in_any_order(seeds: range) -> None:
                     if (writer := written.get((reads.tensor, tile))) is not None:
                         assert places[numbers[writer.grid.name, writer.at]] < places[n]
         check_queues(table, queues(table, rng.randint(1, 4), lambda task: 1 + hash(task.at) % 5))
+
+
+def test_queues_end_although_workers_are_late() -> None:
+    """Where they do not run tasks of queues without a worker, or any of them, some runs do not."""
+    stuck: Counter[str] = Counter()
+    for seed in range(100):
+        rng = random.Random(seed)
+        table = checked(random_graph(rng), {"B": rng.randint(1, 4)})
+        given = queues(table, 4, lambda task: 1 + sum(task.at) % 5)
+        entering = rng.randint(1, 4)
+        ended = run_queues_at_random(rng, table, given, entering)
+        places = {task: n for n, task in enumerate(ended)}
+        for task, before in enumerate(table.before):
+            assert all(places[other] < places[task] for other in before)
+        for mutant in ("helps", "in_order"):
+            try:
+                run_queues_at_random(rng, table, given, entering, **{mutant: False})
+            except AssertionError:
+                stuck[mutant] += 1
+    assert stuck["helps"] > 10 and stuck["in_order"] > 10, stuck
 
 
 # --- tiles that data choose -----------------------------------------------------------------------

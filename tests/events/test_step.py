@@ -17,7 +17,7 @@ from pypm.events import operator
 from pypm.events.checks import checked
 from pypm.events.decoder import decoder_graph
 from pypm.events.operator import compute, decoder_step, reference
-from pypm.events.program import printed
+from pypm.events.program import SCHEDULES, printed
 from pypm.kernels.support import native
 from pypm.timing import on_threads
 from tests.events.steps import CAPACITY, EXPERTS, TOP, Made, made
@@ -114,17 +114,18 @@ def test_products_in_bfloat16_by_each_set_of_instructions(tmp_path: Path, option
 
 
 @pytest.mark.parametrize(("gated", "experts"), [(True, False), (False, False), (True, True)])
-def test_threads_change_no_bit(gated: bool, experts: bool) -> None:
+def test_threads_and_schedules_change_no_bit(gated: bool, experts: bool) -> None:
     """The program says how large it is: so large that all threads take part."""
     step = made(gated, layers=3, experts=experts)
-    large = printed(step.step).replace(printed(step.step).split()[1], str(2**22), 1)
+    texts = [printed(step.step, schedule) for schedule in SCHEDULES]
+    large = [text.replace(text.split()[1], str(2**22), 1) for text in texts]
     given = step.operands(3, 100, torch.float32)
     with on_threads(1):
-        expected = compute(*given, large)
+        expected = compute(*given, large[0])
     for threads in (2, 4, 2, 1, 4):
         with on_threads(threads):
-            for _ in range(40):
-                found = compute(*given, large)
+            for turn in range(40):
+                found = compute(*given, large[turn % len(large)])
                 assert all(map(torch.equal, found, expected))
 
 
@@ -154,7 +155,9 @@ def test_operands_that_do_not_fit_are_refused_and_do_no_harm() -> None:
     for place, wrong in ((0, tensors[0][..., 1:]), (1, torch.tensor([1, 2])), (4, torch.ones(3))):
         with pytest.raises(RuntimeError, match="the kernel requires"):
             compute(x, [*tensors[:place], wrong, *tensors[place + 1 :]], printed(step.step))
-    for text in ("elements 3", printed(step.step).replace("product 1 2", "product 1 9")):
+    text = printed(step.step)
+    changes = ("product 1 2", "product 1 9"), ("schedule tickets", "schedule x")
+    for text in ("elements 3", *(text.replace(*change) for change in changes)):
         with pytest.raises(RuntimeError, match="the kernel requires"):
             compute(x, tensors, text)
     agrees(step, 2, 5)
