@@ -754,34 +754,55 @@ Proof. apply Arefs.in_flight. Qed.
 
 (** ** T13: tasks that wait for events run to their end, none before its inputs
 
-    [N] tasks in a topological order, which [W] workers take by tickets: each waits until its event has
-    counted all tasks that it depends on. Workers go on in any order. *)
+    [N] tasks in queues, which are sorted by one linear order, [rank]; up to [W] workers enter, each with
+    a queue, and take tasks from it. A task waits until its events have counted all their arrivals, runs,
+    and notifies. Workers go on in any order. Tickets are one queue of all tasks. *)
 
 From PyPM Require Events.
 
 Section Events.
 Import Events.
-Variables (N W : nat) (deps : nat -> list nat).
-Hypothesis topological : forall i j, i < N -> In j (deps i) -> j < i.
+Variables (N W : nat) (waits notes queue : nat -> list nat) (rank : nat -> nat).
+Hypothesis P : plan N waits notes queue rank.        (* all tasks are in one queue each, after their inputs *)
 
-Theorem T13_no_early_read n s t i j :
-  reaches N W deps n s ->
-  step N W deps s t -> started s i = false -> started t i = true ->  (* when a task starts, *)
-  In j (deps i) -> finished s j = true.                             (* what it reads is written *)
-Proof. intros. eapply no_early_read; eauto. Qed.
+Theorem T13_no_early_read es s x t i j e :
+  run N W waits notes queue rank es s ->
+  step N W waits notes queue rank s x t ->
+  started s i = false -> started t i = true ->       (* when a task starts, *)
+  In e (waits i) -> j < N -> In e (notes j) ->
+  finished s j = true.                               (* what it reads is written *)
+Proof. intros R. eapply no_early_read; eauto. Qed.
 
-Theorem T13_progress n s :
-  0 < W ->
-  reaches N W deps n s ->
-  (exists i, i < N /\ finished s i = false) ->     (* unless all is done *)
-  exists t, step N W deps s t.
-Proof. intros H. now apply progress. Qed.
+Theorem T13_progress es s :
+  run N W waits notes queue rank es s ->
+  (exists w q, w < W /\ owns s w = Some q) ->        (* once a worker has entered, *)
+  (exists i, i < N /\ left s i = false) ->           (* unless all is done, *)
+  exists x t, step N W waits notes queue rank s x t /\
+  fair W s x.                                        (* without the queue of another worker *)
+Proof. now apply progress. Qed.
 
-Theorem T13_completes n s :
-  0 < W ->
-  reaches N W deps n s ->
-  n <= 3 * N /\                                    (* a run ends, *)
-  ((forall t, ~ step N W deps s t) ->              (* and then *)
-   forall i, i < N -> finished s i = true).        (* every task has run *)
-Proof. intros H R. split; [eapply bounded; eauto | eapply completes; eauto]. Qed.
+Theorem T13_completes es s :
+  run N W waits notes queue rank es s ->
+  length es <= most N W notes /\                     (* a run ends, *)
+  ((exists w q, w < W /\ owns s w = Some q) ->       (* and then *)
+   (forall x t, step N W waits notes queue rank s x t -> ~ fair W s x) ->
+   forall i, i < N -> finished s i = true).          (* every task has run *)
+Proof. intros R. split; [eapply bounded; eauto | eapply completes; eauto]. Qed.
+
+(** The judge of logs accepts those of runs to their end, and no others. *)
+Theorem T13_accepted es :
+  accepted N W waits notes queue rank es = true <->
+  exists s, run N W waits notes queue rank es s /\ forall i, i < N -> left s i = true.
+Proof. apply accepted_iff. Qed.
 End Events.
+
+Theorem T13_tickets N waits notes :
+  (forall i j e, i < N -> j < N -> In e (waits i) -> In e (notes j) -> j < i) ->   (* a topological order *)
+  Events.plan N waits notes (Events.tickets N) (fun i => i).
+Proof. apply Events.tickets_plan. Qed.
+
+(** In the call after [n] others, a counter with [a] new arrivals of [c] has all of them if and only if it
+    has [S n * c]. *)
+Theorem T13_counts_on n c a :
+  a <= c -> (S n * c <= n * c + a <-> a = c).
+Proof. apply Events.counts_on. Qed.
