@@ -31,6 +31,7 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
     "pypm/match/compile/steps.py": ("tests/mutants/test_mutants.py", "tests/test_floors.py"),
     "pypm/match/search_state.py": ("tests/mutants/test_mutants.py", "tests/test_floors.py"),
     "coq/theories/": ("tests/mutants/test_mutants.py",),
+    "coq/theories/Events.v": ("tests/mutants/test_mutants.py", "tests/events/test_logs.py"),
     "coq/extraction/": ("tests/mutants/test_mutants.py",),
     "pypm/core/parsing/grammar.lark": (
         "tests/core/test_text.py",
@@ -86,7 +87,11 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
     "docs/notebooks/": ("tests/test_notebooks.py",),
     "docs/tiles.md": ("tests/tiles/test_command.py", "tests/tiles/test_timeline.py"),
     "docs/events.md": ("tests/events/test_command.py",),
-    "pypm/events/workers.h": ("tests/events/test_workers.py", "tests/events/test_step.py"),
+    "pypm/events/workers.h": (
+        "tests/events/test_workers.py",
+        "tests/events/test_logs.py",
+        "tests/events/test_step.py",
+    ),
     "pypm/events/": ("tests/events/test_step.py", "tests/rules/test_events.py"),
     "docs/suggest.md": ("tests/test_docs.py", "tests/fx/test_suggest.py"),
     "README.md": ("tests/test_readme.py", "tests/test_docs.py", "tests/benchmarks/test_claims.py"),

@@ -17,6 +17,7 @@ from pypm.events.grids import number
 from pypm.events.program import SCHEDULES, Numbering
 from pypm.events.tasks import GridTask, TaskTable, in_order, lowered
 from tests.events.graphs import random_graph
+from tests.events.logs import HEADER, LOGGED, with_texts
 
 HERE: Final = Path(__file__).parent
 FOLDER: Final = operator.SOURCE.parent
@@ -61,16 +62,16 @@ inline std::memory_order order(int n, std::memory_order given) {
 """
 
 
-def built(folder: Path, *flags: str) -> Path:
-    """The driver, with all mutants in it."""
+def built(folder: Path, *flags: str, logged: bool = False) -> Path:
+    """The driver, with all mutants in it; `logged` if it is to print logs."""
     texts = {name: (FOLDER / name).read_text() for name in ("tables.h", "workers.h")}
     changes = {**TEXTS}
     for n, (place, order) in ORDERS.items():
         changes[place] = place.replace(order, f"order({n}, {order})")
-    for place, change in changes.items():
-        (name,) = (name for name, text in texts.items() if text.count(place) == 1)
-        texts[name] = texts[name].replace(place, change)
-    for name, text in {**texts, "mutable.h": MUTABLE}.items():
+    texts = with_texts(texts, changes)
+    if logged:
+        texts = with_texts(texts, LOGGED)
+    for name, text in {**texts, "mutable.h": MUTABLE + HEADER * logged}.items():
         (folder / name).write_text(text)
     made = folder / "driver"
     command = ["c++", "-std=c++17", *flags, f"-I{folder}", "-pthread", str(HERE / "driver.cpp")]
