@@ -149,7 +149,7 @@ class Lanes:
     def svg(self, width: int = 1120) -> str:
         """Return an SVG, `width` pixels wide, for light and dark paper.
 
-        The title of a bar says what it is, and its times. Neighbours that are too narrow to be seen
+        The title of a bar says what it is, and its times. Neighbors that are too narrow to be seen
         are one bar, with the kind that takes most of its time: thousands of bars stay readable.
         """
         return "\n".join([*_LanePicture(self, width).lines(), ""])
@@ -226,7 +226,7 @@ class _LanePicture:
         return found, y - 6
 
     def _joined(self, lane: Lane) -> Iterator[LaneBar]:
-        """Yield the bars of a lane, and one for neighbours that are too narrow to be seen."""
+        """Yield the bars of a lane, and one for neighbors that are too narrow to be seen."""
         least, some = LEAST / self.scale, list[LaneBar]()
         for bar in sorted(lane.bars, key=lambda bar: bar.begin):
             near = not some or bar.begin - some[-1].end < least / 2

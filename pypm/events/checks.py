@@ -14,8 +14,16 @@ import networkx as nx
 
 from pypm.events.grids import ElementsOf, EventError, Sizes, TileGraph, TileMap, Tiles, refuse
 from pypm.events.tasks import GridTask, TaskTable, lowered
+from pypm.events.tensors import signature
 
-__all__ = ["check_events", "check_order", "check_queues", "check_tiles", "checked"]
+__all__ = [
+    "check_counters",
+    "check_events",
+    "check_order",
+    "check_queues",
+    "check_tiles",
+    "checked",
+]
 
 Tile = tuple[str, Tiles]
 
@@ -106,8 +114,27 @@ def check_events(table: TaskTable) -> None:
             for tile in each.tiles(task.at, shape, table.data):
                 writer = written.get((each.tensor, tile))
                 if writer and numbers[writer.grid.name, writer.at] not in table.before[n]:
-                    what = _tile(each.tensor, tile)
-                    raise refuse(f"{task} does not wait for {writer}, which writes {what}")
+                    what, tensor = _tile(each.tensor, tile), signature(each)
+                    raise refuse(
+                        f"{task} does not wait for {writer}, which writes {what}",
+                        f"its event is {tensor.name(tensor.of(tile))}",
+                    )
+
+
+def check_counters(table: TaskTable, counters: Sequence[int], calls: int) -> None:
+    """Raise EventError unless each event has counted its arrivals once for each of so many calls.
+
+    Events count on from call to call. Where one was left by another number of calls, tasks of the
+    next call would begin too early, or never.
+    """
+    for event, name in enumerate(table.events):
+        arrivals = len(table.notified_by.get(event, ()))
+        if counters[event] != calls * arrivals:
+            raise refuse(
+                f"{name} has counted {counters[event]} arrivals, and not {arrivals} in each of"
+                f" {calls} calls",
+                help="set all events and tickets to zero after a call that has failed",
+            )
 
 
 def check_order(table: TaskTable) -> None:
@@ -121,10 +148,18 @@ def check_order(table: TaskTable) -> None:
 def _disorder(table: TaskTable, task: GridTask, late: int) -> EventError:
     waiting = nx.DiGraph([(b, n) for n, before in enumerate(table.before) for b in before])
     try:
-        cycle = [table.tasks[a] for a, _ in nx.find_cycle(waiting)]
+        cycle = nx.find_cycle(waiting)
     except nx.NetworkXNoCycle:
-        return refuse(f"{task} waits for {table.tasks[late]}, which comes later")
-    return refuse("tasks wait for each other: " + ", ".join(map(str, [*cycle, cycle[0]])))
+        (last,) = (n for n, other in enumerate(table.tasks) if other is task)
+        return refuse(f"{_wait(table, late, last)}, which comes later")
+    waits = ", ".join(_wait(table, *edge) for edge in reversed(cycle))
+    return refuse(f"tasks wait for each other: {waits}")
+
+
+def _wait(table: TaskTable, before: int, task: int) -> str:
+    """Say that a task waits for another one, and at which event."""
+    told = (event for event, _ in table.waits[task] if before in table.notified_by[event])
+    return f"{table.tasks[task]} waits at {table.events[next(told)]} for {table.tasks[before]}"
 
 
 def check_queues(table: TaskTable, queues: Sequence[Sequence[int]]) -> None:

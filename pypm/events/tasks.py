@@ -126,5 +126,5 @@ def lowered(
             tasks.append(GridTask(grid, at))
             waits.append(tuple(needed.items()))
             notes.append(tuple(sorted(tells)))
-    names = tuple(f"{event}[{', '.join(map(str, at))}]" for event, at in numbers)
+    names = tuple(event.name(at) for event, at in numbers)
     return TaskTable(graph, sizes, tuple(tasks), names, tuple(waits), tuple(notes), data)

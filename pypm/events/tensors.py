@@ -48,6 +48,10 @@ class EventTensor:
         """Return the event of a tile."""
         return tuple(at // run for at, run in zip(tile, self.runs, strict=True) if run)
 
+    def name(self, at: Tiles) -> str:
+        """Return the name of the event with these coordinates."""
+        return f"{self}[{', '.join(map(str, at))}]"
+
     def count(self, graph: TileGraph, sizes: Sizes) -> int:
         """Return how many tasks notify each event, by the maps of its writers alone."""
         shape = graph.shape(self.tensor, sizes)

@@ -5,8 +5,19 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 
-from pypm.events.grids import Grid, TileGraph, TileMap, TilePart
+from pypm.events.grids import (
+    ChosenTiles,
+    Grid,
+    Sizes,
+    TileGraph,
+    TileMap,
+    TilePart,
+    Tiles,
+    number,
+)
 from pypm.events.tasks import TaskTable
 
 NAMES = "ij"
@@ -48,12 +59,50 @@ def _part(rng: random.Random, size: int | str, sizes: dict[str, int | str]) -> T
     return rng.choice(ways)
 
 
-def run_at_random(rng: random.Random, table: TaskTable, workers: int) -> list[int]:
+def choosing(
+    rng: random.Random, graph: TileGraph, sizes: Sizes
+) -> tuple[TileGraph, dict[str, dict[Tiles, int]]]:
+    """The graph, in which a grid now reads tiles that numbers choose, and these. A grid more writes
+    them.
+    """
+    grid = rng.choice(graph.grids)
+    reads, index = rng.choice(grid.inputs), rng.choice([*grid.sizes])
+    axis = rng.randrange(len(reads.parts))
+    size, rows = graph.shape(reads.tensor, sizes)[axis], number(grid.sizes[index], sizes)
+    last = len(graph.grids) + 1
+    name, is_range = f"x{last}", rng.random() < 0.5
+    if is_range:
+        ends = sorted(rng.randint(0, size) for _ in range(rows + 1))
+        shape: Tiles = (rows + 1,)
+        data = {(n,): end for n, end in enumerate(ends)}
+    else:
+        shape = (rows, rng.randint(1, 2))
+        data = {at: rng.randrange(size) for at in product(*map(range, shape))}
+    parts = (TilePart(index),) if is_range else (TilePart(index), TilePart(None))
+    chosen = ChosenTiles(TileMap(reads.indices, name, parts), is_range)
+    changed = replace(reads, parts=(*reads.parts[:axis], chosen, *reads.parts[axis + 1 :]))
+    texts = tuple(str(changed) if each == reads else str(each) for each in grid.inputs)
+    names = ", ".join(NAMES[: len(shape)])
+    maps = f"{names} -> x0[:, :]", f"{names} -> {name}[{names}]"
+    writer = Grid(f"g{last}", dict(zip(NAMES, shape, strict=False)), maps[:1], maps[1:])
+    others = (replace(grid, reads=texts) if each is grid else each for each in graph.grids)
+    grids = rng.sample([*others, writer], last)
+    return TileGraph({**graph.tensors, name: shape}, graph.inputs, tuple(grids)), {name: data}
+
+
+def run_at_random(
+    rng: random.Random,
+    table: TaskTable,
+    workers: int,
+    counters: Counter[int] | None = None,
+    call: int = 1,
+) -> list[int]:
     """The order in which tasks end, where workers take tickets and any of them goes on at any time.
 
-    Events are counters, as in the kernel: a task runs when they have the counts that it waits for.
+    Events are counters, as in the kernel: a task runs when they have the counts that it waits for,
+    once for each call.
     """
-    counters: Counter[int] = Counter()
+    counters = Counter() if counters is None else counters
     held: list[int | None] = [None] * workers
     ended: list[int] = []
     ticket = 0
@@ -62,7 +111,7 @@ def run_at_random(rng: random.Random, table: TaskTable, workers: int) -> list[in
             w
             for w, task in enumerate(held)
             if (task is None and ticket < len(table.tasks))
-            or (task is not None and all(counters[e] >= n for e, n in table.waits[task]))
+            or (task is not None and all(counters[e] >= call * n for e, n in table.waits[task]))
         ]
         assert able, "no worker can go on"
         worker = rng.choice(able)

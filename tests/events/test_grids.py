@@ -9,13 +9,20 @@ from dataclasses import replace
 
 import pytest
 
-from pypm.events.checks import check_events, check_order, check_queues, check_tiles, checked
-from pypm.events.grids import EventError, Grid, TileGraph, parsed
+from pypm.events.checks import (
+    check_counters,
+    check_events,
+    check_order,
+    check_queues,
+    check_tiles,
+    checked,
+)
+from pypm.events.grids import EventError, Grid, TileGraph, Tiles, parsed
 from pypm.events.schedules import queues
 from pypm.events.tasks import TaskTable, lowered
-from tests.events.graphs import random_graph, run_at_random, run_queues_at_random
+from tests.events.graphs import choosing, random_graph, run_at_random, run_queues_at_random
 
-SEEDS = range(1000)
+SEEDS = range(300)
 MORE = pytest.param(range(1000, 6000), marks=pytest.mark.soak)
 random_seeds = pytest.mark.parametrize("seeds", [SEEDS, MORE], ids=["some", "more"])
 
@@ -59,6 +66,22 @@ def test_events_and_counts_come_from_maps() -> None:
     assert table.notes[:5] == ((0,), (0,), (1,), (1,), (2,))
 
 
+def test_diagnostics_of_tables_name_task_tile_and_event() -> None:
+    table = lowered(chain(), {"B": 2})
+    deaf = replace(table, waits=((),) * len(table.tasks))
+    with pytest.raises(
+        EventError, match=r"down.0, 0. does not wait for up.0, 0., which writes"
+    ) as e:
+        check_events(deaf)
+    assert "tile y[0, 0]" in str(e.value) and "its event is y/1,2[0, 0]" in str(e.value)
+    late = lowered(chain(), {"B": 1}, grids=chain().grids[::-1])
+    with pytest.raises(EventError, match=r"down.0, 0. waits at y/1,2.0, 0. for up.0, 1., which"):
+        check_order(late)
+    loop = other_grid(chain(), "up", reads=("b,j -> z[b, :]",))
+    with pytest.raises(EventError, match=r"other: (up|down).0, 0. waits at (y/1,2|z/1,0).0.*, "):
+        checked(loop, {"B": 1})
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
@@ -75,19 +98,31 @@ def test_diagnostics_name_grid_tile_and_event(change: dict[str, object], what: s
         checked(replace(chain(), **change), {"B": 2})  # type: ignore[arg-type]
 
 
+def some_graph(
+    rng: random.Random, seed: int, batch: int = 2
+) -> tuple[TileGraph, dict[str, int], dict[str, dict[Tiles, int]] | None]:
+    """A random graph with sizes; with odd seeds, numbers choose what some tasks read."""
+    graph, sizes = random_graph(rng), {"B": batch}
+    if not seed % 2:
+        return graph, sizes, None
+    graph, data = choosing(rng, graph, sizes)
+    return graph, sizes, data
+
+
 @random_seeds
 def test_random_graphs_run_to_their_end_in_any_order(seeds: range) -> None:
     for seed in seeds:
         rng = random.Random(seed)
-        graph = random_graph(rng)
-        table = checked(graph, {"B": rng.randint(1, 4)})
+        graph, sizes, data = some_graph(rng, seed, rng.randint(1, 4))
+        checked(graph, sizes)
+        table = checked(graph, sizes, data)
         ended = run_at_random(rng, table, rng.randint(1, 4))
         places = {task: n for n, task in enumerate(ended)}
         written = check_tiles(graph, table.sizes)
         numbers = {(task.grid.name, task.at): n for n, task in enumerate(table.tasks)}
         for n, task in enumerate(table.tasks):
             for reads in task.grid.inputs:
-                for tile in reads.tiles(task.at, graph.shape(reads.tensor, table.sizes)):
+                for tile in reads.tiles(task.at, graph.shape(reads.tensor, sizes), data):
                     if (writer := written.get((reads.tensor, tile))) is not None:
                         assert places[numbers[writer.grid.name, writer.at]] < places[n]
         check_queues(table, queues(table, rng.randint(1, 4), lambda task: 1 + hash(task.at) % 5))
@@ -244,9 +279,29 @@ def test_random_wrong_graphs_are_refused(
 ) -> None:
     for seed in seeds:
         rng = random.Random(seed)
-        graph, what = wrong(rng, random_graph(rng))
-        with pytest.raises(EventError, match=what):
-            checked(graph, {"B": 2})
+        graph, sizes, data = some_graph(rng, seed)
+        graph, what = wrong(rng, graph)
+        for given in (None, data):
+            with pytest.raises(EventError, match=what):
+                checked(graph, sizes, given)
+
+
+@random_seeds
+def test_random_numbers_of_no_tiles_are_refused(seeds: range) -> None:
+    for seed in seeds:
+        rng = random.Random(seed)
+        graph, sizes, data = some_graph(rng, 2 * seed + 1)
+        assert data is not None
+        ((name, numbers),) = data.items()
+        places = [*numbers]
+        if len(places[0]) == 2:  # each is read; of the ends of ranges, the first and the last
+            wrong = {rng.choice(places): rng.choice((-1, 99))}
+        else:
+            wrong = {places[-1]: 99} if rng.random() < 0.5 else {places[0]: -1}
+        with pytest.raises(EventError, match="out of range"):
+            checked(graph, sizes, {name: {**numbers, **wrong}})
+        with pytest.raises(EventError, match="has no data"):
+            checked(graph, sizes, {})
 
 
 def miscounted(rng: random.Random, table: TaskTable) -> TaskTable:
@@ -286,12 +341,37 @@ def test_random_wrong_tables_are_refused(
     seen = 0
     for seed in seeds:
         rng = random.Random(seed)
-        table = lowered(random_graph(rng), {"B": 2})
+        graph, sizes, data = some_graph(rng, seed)
+        table = lowered(graph, sizes, data=data)
         if any(table.waits):
             seen += 1
             with pytest.raises(EventError):
                 check_events(wrong(rng, table))
     assert seen > len(seeds) / 2
+
+
+@random_seeds
+def test_events_of_other_calls_are_refused(seeds: range) -> None:
+    """Events count on from call to call; one that was left by another call is stale."""
+    for seed in seeds:
+        rng = random.Random(seed)
+        graph, sizes, data = some_graph(rng, seed)
+        table = lowered(graph, sizes, data=data)
+        counters, calls = Counter[int](), rng.randint(1, 3)
+        for call in range(1, calls + 1):
+            ended = run_at_random(rng, table, rng.randint(1, 4), counters, call)
+            assert sorted(ended) == [*range(len(table.tasks))]
+        right = [counters[event] for event in range(len(table.events))]
+        check_counters(table, right, calls)
+        for event, count in enumerate(right):
+            each = count // calls
+            for other in (count - each, count + each, count - 1, count + 1, 0):
+                stale = [*right[:event], other, *right[event + 1 :]]
+                with pytest.raises(EventError, match="has counted"):
+                    check_counters(table, stale, calls)
+        for other in (calls - 1, calls + 1) if right else ():
+            with pytest.raises(EventError, match=f"in each of {other} calls"):
+                check_counters(table, right, other)
 
 
 @random_seeds

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pypm.events.grids import EventError
 from pypm.events.program import SCHEDULES
 from tests.events.logs import Plan, emulated_logs, judged, kernel_logs, plan_of, staged
 from tests.events.test_workers import built, ran, random_tables
@@ -115,6 +116,18 @@ def test_emulated_launches_are_accepted() -> None:
         plan.check()
         logs = emulated_logs(step, 2, seed)
         assert ask([plan.query(1 + seed, words) for words in logs]) == ["accepted"] * 2
+
+
+def test_events_that_another_launch_has_left_are_refused() -> None:
+    step = decoder(2, torch.float32)
+    emulated_logs(step, 1, 0)
+    counters = step.arguments["counters"]
+    assert isinstance(counters, torch.Tensor)
+    left = int(counters[3])
+    for stale in (0, left - 1, 2 * left):
+        counters[3] = stale
+        with pytest.raises(EventError, match=f"has counted {stale} arrivals, and not {left} in"):
+            emulated_logs(step, 1, 0)
 
 
 # --- damaged logs ---------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from pypm.emulation.clocks import Fault
 from pypm.emulation.generators import Yielding, dotted
 from pypm.emulation.pointers import EmulatedPointer
 from pypm.emulation.requests import Body
+from pypm.events.checks import check_counters
 from pypm.events.triton.language import OPERATIONS, scope_of
 from pypm.events.triton.memory import SharedMemory
 from pypm.events.triton.programs import ProgramAgent, Programs
@@ -56,8 +57,13 @@ def emulate(
         text: the text to execute instead of the kernel's own.
 
     Returns the runs of the launches. Raises Fault for a deadlock, a race, a read of what this
-    launch has not written, an access beyond the end of a tensor, or an error in the text.
+    launch has not written, an access beyond the end of a tensor, or an error in the text; and
+    EventError for events that other launches have left than those whose tickets were taken.
     """
+    counters, tickets = step.arguments["counters"], int(step.arguments["tickets"])
+    assert isinstance(counters, Tensor)
+    launched = tickets // (len(step.table.tasks) + step.programs)
+    check_counters(step.table, counters.tolist(), launched)
     text = step.kernel.text if text is None else text
     found = []
     for launch in range(launches):
