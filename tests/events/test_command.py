@@ -7,12 +7,15 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from torch import Tensor
 from typer.testing import CliRunner
 
 from pypm.tools.cli import app
 from tests.documents import blocks
 from tests.floors import ROOT
 from tests.rules.test_events import Stack, operands
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -26,24 +29,38 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_stack() -> None:
-    x, stack, *others = operands(3, 2, torch.float32)
-    program = torch.export.export(Stack(stack), (x, *others)).run_decompositions({})
+class Stacks(torch.nn.Module):
+    """Two layers, and apart from them one."""
+
+    def __init__(self, layers: list[dict[str, Tensor]]) -> None:
+        super().__init__()
+        self.first, self.second = Stack(layers), Stack(layers[:1])
+
+    def forward(self, x: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+        return self.first(x, *others), self.second(-x, *others)
+
+
+def test_stacks() -> None:
+    x, layers, *others = operands(3, 2, torch.float32)
+    program = torch.export.export(Stacks(layers), (x, *others)).run_decompositions({})
     torch.export.save(program, "model.pt2")
     text = run("--workers", "1,3", "--keys", "10", "--svg", "out.svg")
     assert "2 layers of width 36, 4 heads of 8 in 2 groups, 3 rows" in text
     assert "grid a1 (b: B, g: 2)  b,g -> q1[g]; b,g -> k1[g]; b,g -> v1[g]; b,g -> a1[b, g]" in text
     assert "events a1/0,0 []  6 arrivals" in text
+    assert "1 layers of width 36" in text
     rows = [line.split() for line in text.splitlines() if line[:9].strip() in ("1", "3")]
-    assert [row[:2] for row in rows] == [
+    assert len(rows) == 12 and [row[:2] for row in rows[:6]] == [
         [n, name] for n in "13" for name in ("queues", "tickets", "barriers")
     ]
     assert len({row[2] for row in rows[:3]}) == 1 and rows[0][3] == "0%"
-    for name, time, share in (row[1:] for row in rows[3:]):
+    for name, time, share in (row[1:] for row in rows if row[0] == "3"):
         assert f"\n{name}: {time}, idle {share}\nworker 0 q0[0]" in text
     root = ElementTree.fromstring(Path("out.svg").read_text())
-    titles = [each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}title")]
-    assert len(titles) == 3 * 36 and sum("q0[1], 0 to" in title for title in titles) == 3
+    titles = [each.text or "" for each in root.iter(f"{SVG}title")]
+    assert len(titles) == 3 * (36 + 18) and sum("q0[1], 0 to" in title for title in titles) == 6
+    (head,) = (each.text for each in root.iter(f"{SVG}text") if each.get("class") == "head")
+    assert head == "2 stacks" and "the schedules over time are in out.svg" in text
     assert run("--workers", "two", code=2).startswith("error: `two` are no numbers of workers")
 
 
