@@ -91,6 +91,7 @@ class Measured:
         self._bounds: dict[str, float | None] = {}
         self._operators = OperatorTimes()
         self._regions: dict[str, Compiled] = {}
+        self._alone: dict[str, float] = {}
         self._seconds = seconds
         self._only_uncertain = only_uncertain
         self._sparing = Sparing() if only_uncertain else None
@@ -128,7 +129,10 @@ class Measured:
         if self._sparing is not None:
             self._sparing.found(candidate, found["before"] * found["ratio"])
         least = self._bound(region, key)
-        return _appraisal(found, _machine(candidate), least, by_data=candidate.by_data)
+        worth = _appraisal(found, _machine(candidate), least, by_data=candidate.by_data)
+        if self._sparing is not None and worth.saved > 0:
+            self._sparing.faster(region)
+        return worth
 
     def _untimed(self, candidate: Candidate, why: str) -> Appraisal:
         """Return the worth of a rewrite of which no time is known, by what its rule says."""
@@ -169,6 +173,7 @@ class Measured:
         """Return the times of a candidate. Raises Spared if it is not timed."""
         if self._sparing is None:
             return self._at_all_sizes(candidate)
+        self._sparing.check_inside(candidate)
         if not _accelerators(candidate):  # estimates are those of a CPU
             self._sparing.check_share(candidate)
         began = perf_counter()
@@ -201,18 +206,20 @@ class Measured:
         known = self._operators.compared(before, after, inputs)
         if known is not None and _is_sure(known, candidate):
             return known
-        if self._sparing is not None:
+        is_new = self._region_key(before) not in self._alone
+        if self._sparing is not None and is_new:
             at_most = self._operators.at_most(before, inputs)
             at_best = self._operators.at_best(after, inputs)
             self._sparing.check_compiling(candidate, at_most, at_best)
         region, turns = self._compiled(before, inputs), cycle(copies(inputs))
-        alone = shortest(in_turn(region, turns), ALONE)
+        alone = self._time_alone(before, in_turn(region, turns))
         known = self._operators.beside(alone, after, inputs)
         if known is not None and _is_sure(known, candidate):
             return known
         if self._sparing is not None:
             at_best = self._operators.at_best(after, inputs)  # some were timed once more
-            self._sparing.check_saving(candidate, alone, at_best)
+            check = self._sparing.check_saving if is_new else self._sparing.check_compiling
+            check(candidate, alone, at_best)
         replacement = compiled(after, inputs)
         calls = {"before": in_turn(region, turns), "after": in_turn(replacement, turns)}
         found = self._compared(calls)
@@ -223,10 +230,21 @@ class Measured:
 
     def _compiled(self, region: fx.GraphModule, inputs: Sequence[Input]) -> Compiled:
         """Return a region compiled, once for equal graphs: several rules may take it."""
-        key = f"{key_of(region)} {surroundings()}"
+        key = self._region_key(region)
         if key not in self._regions:
             self._regions[key] = compiled(region, inputs)
         return self._regions[key]
+
+    def _time_alone(self, region: fx.GraphModule, call: Call) -> float:
+        """Return the time of a compiled region, timed once, so that rewrites of it compare."""
+        key = self._region_key(region)
+        if key not in self._alone:
+            self._alone[key] = shortest(call, ALONE)
+        return self._alone[key]
+
+    @staticmethod
+    def _region_key(region: fx.GraphModule) -> str:
+        return f"{key_of(region)} {surroundings()}"
 
     def _compared(
         self, calls: Mapping[str, Call], prepare: Call = lambda: None

@@ -39,8 +39,9 @@ REASONS: Final = (
     "at best it takes longer than another rewrite of these nodes",
     "what may be spent on this graph is spent",
     f"at best all like it save less than {SAVING:.0%} of the graph's time",
+    "a larger match of the rule is faster",
 )
-SMALL, SLOWER, SPENT, LITTLE = range(len(REASONS))
+SMALL, SLOWER, SPENT, LITTLE, INSIDE = range(len(REASONS))
 
 
 class Spared(Exception):
@@ -63,6 +64,8 @@ class _Graph:
     """An estimate of the time that it takes, once it was asked for; 0 if there is none."""
     least: dict[frozenset[fx.Node], float] = field(default_factory=dict)
     """The least time of what replaces some nodes."""
+    wholes: dict[str, set[frozenset[fx.Node]]] = field(default_factory=dict)
+    """Regions that are slower than what replaces them, by the names of rules."""
 
 
 class Sparing:
@@ -83,6 +86,17 @@ class Sparing:
     def keep(self, candidate: Candidate, key: str, spared: Spared) -> None:
         """Keep that a candidate is not timed in this graph, so that any process decides alike."""
         self._answers.put(f"{key} {self._of(candidate).key}", {"reason": spared.reason})
+
+    def check_inside(self, candidate: Candidate) -> None:
+        """Raise Spared if a larger match of the rule is faster, as one of more layers."""
+        nodes = frozenset(candidate.nodes)
+        if any(nodes < whole for whole in self._of(candidate).wholes.get(candidate.rule.name, ())):
+            raise Spared(INSIDE)
+
+    def faster(self, candidate: Candidate) -> None:
+        """Take note of a match whose replacement is faster."""
+        wholes = self._of(candidate).wholes.setdefault(candidate.rule.name, set())
+        wholes.add(frozenset(candidate.nodes))
 
     def check_share(self, candidate: Candidate) -> None:
         """Raise Spared if the region, and others like it, take a small share of the graph's time.

@@ -41,6 +41,21 @@ def as_other_power(x):
     return torch.exp2(1.4426950408889634 * x + 0.0)
 
 
+@rule(Exp, pays="mostly")
+def as_third_power(x):
+    return torch.exp2(1.4426950408889634 * x - 0.0)
+
+
+@pattern
+def Run(x):
+    return aten.exp(Run(x)) | aten.exp(x)
+
+
+@rule(Run, pays="mostly")
+def run_as_power(x):
+    return torch.exp2(1.4426950408889634 * x)
+
+
 @pattern
 def ExpAndOne(x):
     return aten.add(aten.exp(x), 1)
@@ -197,15 +212,25 @@ def test_a_rewrite_that_is_not_timed_is_left(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.undo()
     made: list[str] = []
     monkeypatch.setattr(OperatorTimes, "compared", lambda *given: None)
-    monkeypatch.setattr(OperatorTimes, "beside", lambda *given: FASTER)
+    answers = iter((FASTER, None, FASTER))
+    monkeypatch.setattr(OperatorTimes, "beside", lambda *given: next(answers))
     monkeypatch.setattr(OperatorTimes, "at_best", lambda *given: 3e-6)
     monkeypatch.setattr(OperatorTimes, "at_most", lambda *given: inf)
     monkeypatch.setattr(measuring, "shortest", lambda *given: inf)
     monkeypatch.setattr(measuring, "compiled", lambda *given: made.append("made") or len)
-    one, other = appraisals(exponentials(1), worthwhile(), as_power, as_other_power)
-    assert (one.saved, other.saved) == (2e-6, -inf)
+    given = as_power, as_other_power, as_third_power
+    one, other, third = appraisals(exponentials(1), worthwhile(), *given)
+    assert (one.saved, other.saved, third.saved) == (2e-6, -inf, 2e-6)
     assert other.why == "not timed: at best it takes longer than another rewrite of these nodes"
     assert len(made) == 1
+
+
+def test_a_part_of_what_is_faster_is_not_timed(timed: list[str]) -> None:
+    """Of the same rule; a match at another node as one at the same."""
+    whole, part = appraisals(exponentials(2), worthwhile(), run_as_power)
+    assert (whole.saved, part.saved) == (2e-6, -inf)
+    assert part.why == "not timed: a larger match of the rule is faster"
+    assert len(timed) == 1
 
 
 def test_what_is_not_timed_is_kept_for_the_graph(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -179,8 +180,37 @@ def test_callers_at_the_same_time() -> None:
         assert all(pool.map(call, range(6)))
 
 
+def test_interrupts_between_steps_and_amid_them() -> None:
+    """A timer raises an error wherever Python looks, for each schedule; steps go on to be right."""
+    step = made(True)
+    texts = [printed(step.step, schedule) for schedule in SCHEDULES]
+    large = [text.replace(text.split()[1], str(2**22), 1) for text in texts]
+    given = step.operands(2, 9, torch.float32)
+    expected, interrupts = compute(*given, texts[0]), 0
+
+    def interrupted(*at: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupted)
+    try:
+        with on_threads(4):
+            for turn in range(60):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 1e-3 + turn * 1e-5)
+                    while True:
+                        compute(*given, large[turn % 3])
+                except KeyboardInterrupt:
+                    interrupts += 1
+                assert all(map(torch.equal, compute(*given, large[turn % 3]), expected))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts == 60
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_of_a_fork_has_threads_of_its_own() -> None:
+    """As many as torch is told, and no more than were wanted at once."""
     step = made(True)
     text = printed(step.step)
     large = text.replace(text.split()[1], str(2**22), 1)
@@ -190,6 +220,12 @@ def test_a_child_of_a_fork_has_threads_of_its_own() -> None:
         child = os.fork()
         if not child:
             found = compute(*given, large)
-            os._exit(0 if all(map(torch.equal, found, expected)) else 1)
+            counts = [len(os.listdir("/proc/self/task"))]
+            for threads in (1, 3, 2):
+                torch.set_num_threads(threads)
+                compute(*given, large)
+                counts.append(len(os.listdir("/proc/self/task")))
+            is_right = all(map(torch.equal, found, expected)) and counts == [2, 2, 3, 3]
+            os._exit(0 if is_right else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert all(map(torch.equal, compute(*given, large), expected))

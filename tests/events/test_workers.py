@@ -118,6 +118,15 @@ def test_mutants_are_reported(driver: Path, schedule: str, mutant: int) -> None:
     assert any(ran(driver, 4, schedule, mutant)[0] in (3, 4, 66) for _ in range(20))
 
 
+@pytest.mark.soak
+def test_a_million_steps(tmp_path: Path) -> None:
+    """With twice as many threads as processors, of which some are late, and tasks that fail."""
+    made, runs = built(tmp_path, "-O2"), 333_334
+    for schedule in SCHEDULES:
+        status, text = ran(made, 2 * (os.cpu_count() or 1), schedule, runs=runs)
+        assert status == 0 and text.startswith(f"{(runs + 10) // 16} failures"), text
+
+
 # --- random tables --------------------------------------------------------------------------------
 
 

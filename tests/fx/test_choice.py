@@ -172,6 +172,41 @@ def test_a_long_chain_of_overlaps() -> None:
 
 
 @pattern
+def Exps(x):
+    return aten.exp(Exps(x)) | aten.exp(x)
+
+
+@rule(Exps, pays="mostly")
+def whole(x):
+    return torch.tanh(x)
+
+
+@rule(Exps, pays="mostly")
+def whole_otherwise(x):
+    return torch.tan(x)
+
+
+@pytest.mark.parametrize(("saved", "made"), [(70.0, "tan"), (50.0, "sin")])
+def test_many_parts_or_the_whole(saved: float, made: str) -> None:
+    """Thirty parts save sixty together, one by one less than either way to replace them all."""
+
+    def chain(x: Tensor) -> Tensor:
+        for _ in range(30):
+            x = x.exp()
+        return x
+
+    def worth(candidate: Candidate) -> float:
+        if candidate.rule.name == "e":
+            return 2.0
+        is_whole = len(candidate.nodes) == 30
+        return saved - (candidate.rule.name == "whole") if is_whole else -1.0
+
+    gm = make_fx(chain, tracing_mode="fake")(torch.ones(2))
+    rewrite(gm, [whole, whole_otherwise, e], choose=worth, budget=200)
+    assert {*operators(gm)} == {made}
+
+
+@pattern
 def ReluOfNeg(x):
     return aten.relu(aten.neg(x))
 

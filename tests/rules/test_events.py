@@ -13,10 +13,11 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pypm.events.operator import SOURCE
+from pypm.events.program import SCHEDULES
 from pypm.fx import Choice, every, first, rewrite
 from pypm.integrations import inductor
 from pypm.kernels.support import native
-from pypm.rules.events import RULES
+from pypm.rules.events import RULES, WITH_ROWS
 from pypm.timing import on_threads
 from tests.rules.capture import compile_to_graphs
 
@@ -163,6 +164,13 @@ def rewritten(args: list[Any], choose: Choice = every, **other: Any) -> tuple[An
     return gm, report
 
 
+def reasons_of(report: Any) -> set[str]:
+    """The reasons of refusals, but of those that hold wherever torch has one thread."""
+    return {refusal.reason for refusal in report.refusals} - {
+        "on one thread, all schedules are tickets"
+    }
+
+
 @pytest.mark.parametrize(("layers", "other"), [(1, "by_hand"), (2, "experts"), (4, "head_norms")])
 def test_any_number_of_layers_is_one_kernel(layers: int, other: str) -> None:
     args = operands(3, layers, torch.float32)
@@ -179,6 +187,28 @@ def test_any_number_of_layers_is_one_kernel(layers: int, other: str) -> None:
 
 def test_only_where_a_choice_finds_it_faster() -> None:
     assert len(rewritten(operands(dtype=torch.float32), first)[1]) == 0
+
+
+def test_schedules_are_candidates_beside_rows() -> None:
+    """The report names the schedule that was chosen; on one thread there are only tickets."""
+    worth = dict.fromkeys((rule.name for rule in RULES), 1.0)
+    texts, results = [], []
+    for best in worth:
+        args = operands(1, layers=1, dtype=torch.float32)
+        with on_threads(2):
+            gm, report = rewritten(
+                args, lambda c, best=best: worth[c.rule.name] + (c.rule.name == best)
+            )
+        assert [rewrite.rule for rewrite in report.rewrites] == [best]
+        (call,) = (n for n in gm.graph.nodes if "decoder_step" in str(n.target))
+        texts.append(call.args[2].split()[3])
+        results.append(gm(*args))
+    assert texts == [*SCHEDULES]
+    assert all(all(map(torch.equal, found, results[0])) for found in results)
+    seen: set[str] = set()
+    rewritten(operands(layers=1, dtype=torch.float32), lambda c: seen.add(c.rule.name) or 0.0)
+    assert seen == {"decoder_step"}
+    assert [rule.name for rule in WITH_ROWS] == [*worth, "linear_of_few_rows"]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +229,7 @@ def test_only_where_a_choice_finds_it_faster() -> None:
 def test_near_misses(other: str, reason: str) -> None:
     _, report = rewritten(operands(layers=1, dtype=torch.float32), **{other: True})
     assert len(report) == 0
-    reasons = [refusal.reason for refusal in report.refusals]
+    reasons = reasons_of(report)
     assert any(reason in each for each in reasons) if reason else not reasons, reasons
 
 
@@ -217,8 +247,7 @@ def test_near_misses_of_experts(other: str) -> None:
 def test_other_types_lengths_and_gradients() -> None:
     for dtype in (torch.float64, torch.float16):
         _, report = rewritten(operands(layers=1, dtype=dtype))
-        reasons = [r.reason for r in report.refusals]
-        assert reasons == ["the kernel is for float32 and bfloat16"]
+        assert reasons_of(report) == {"the kernel is for float32 and bfloat16"}
     x, stack, cos, sin, at = operands(layers=1, dtype=torch.float32)
     wide = [y.repeat(1, 2, 1) for y in (x, cos, sin)]
     _, report = rewritten([wide[0], stack, *wide[1:], torch.tensor([3, 4])])

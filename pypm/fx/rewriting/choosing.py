@@ -24,8 +24,10 @@ __all__ = ["EXACT", "Offer", "as_in_wholes", "best", "places"]
 EXACT: Final = 24
 """The most rewrites that overlap, directly or by others, for which the best set is searched for.
 
-Of more, those that save most are taken one after the other.
+Of more, the one that overlaps most others is made or left, whichever saves more with the rest.
 """
+HALVINGS: Final = 4
+"""The number of times that this is tried; then those that save most are taken one after the other."""
 QUICKER: Final = 0.7
 """The share of a part's time that the whole must stay below for the part's to say nothing. Both are
 measured, or one of them is the time of its kernels alone."""
@@ -113,12 +115,22 @@ def best(offers: Sequence[Offer]) -> list[Offer]:
             chosen.append(offer)
             used |= offer.nodes
             replaced |= offer.replaced
-    rest = [offer for offer in offers if offer.saved < inf and is_free(offer)]
-    rest.sort(key=_order)
+    rest = _without_twins([o for o in offers if o.saved < inf and is_free(o)])
     conflicts = _conflicts(rest)
-    for component in nx.connected_components(conflicts):
-        chosen += [rest[i] for i in _independent(conflicts.subgraph(component), rest)]
+    chosen += [rest[i] for i in _independent(conflicts, rest)]
     return sorted(chosen, key=lambda offer: offer.candidate.planned.match.root, reverse=True)
+
+
+def _without_twins(offers: list[Offer]) -> list[Offer]:
+    """Return in order, of the offers that replace the same nodes of the same region, the one that
+    saves most, as of kernels that differ in a schedule.
+    """
+    found: dict[object, Offer] = {}
+    for offer in sorted(offers, key=_order):
+        key = offer.nodes, offer.replaced
+        if key not in found or found[key].saved < offer.saved:
+            found[key] = offer
+    return [*found.values()]
 
 
 def places(offers: Sequence[Offer]) -> Iterator[list[Offer]]:
@@ -151,13 +163,37 @@ def _conflicts(offers: Sequence[Offer]) -> nx.Graph[int]:
     return conflicts
 
 
-def _independent(conflicts: nx.Graph[int], offers: Sequence[Offer]) -> list[int]:
-    """The nodes of a connected graph of conflicts, no two of them in conflict, that save most."""
-    if len(conflicts) <= EXACT:
-        free = nx.complement(conflicts)
-        for i in sorted(conflicts):
-            free.nodes[i]["saved"] = max(1, round(1e12 * min(float(offers[i].saved), MOST)))
-        return list(nx.max_weight_clique(free, "saved")[0])
+def _independent(
+    conflicts: nx.Graph[int], offers: Sequence[Offer], left: int = HALVINGS
+) -> list[int]:
+    """The nodes of a graph of conflicts, no two of them in conflict, that save most."""
+    found: list[int] = []
+    for nodes in nx.connected_components(conflicts):
+        component = conflicts.subgraph(nodes)
+        search = _exact if len(nodes) <= EXACT else _by_halves if left else _greedy
+        found += search(component, offers, left)
+    return found
+
+
+def _exact(conflicts: nx.Graph[int], offers: Sequence[Offer], left: int) -> list[int]:
+    free = nx.complement(conflicts)
+    for i in sorted(conflicts):
+        free.nodes[i]["saved"] = max(1, round(1e12 * min(float(offers[i].saved), MOST)))
+    return list(nx.max_weight_clique(free, "saved")[0])
+
+
+def _by_halves(conflicts: nx.Graph[int], offers: Sequence[Offer], left: int) -> list[int]:
+    """Make the rewrite that overlaps most others, or leave it."""
+    most = max(sorted(conflicts), key=lambda i: int(conflicts.degree[i]))
+    around = {most, *conflicts.neighbors(most)}
+    ways = (
+        [most, *_independent(conflicts.subgraph(conflicts.nodes - around), offers, left - 1)],
+        _independent(conflicts.subgraph(conflicts.nodes - {most}), offers, left - 1),
+    )
+    return max(ways, key=lambda way: sum(min(float(offers[i].saved), MOST) for i in way))
+
+
+def _greedy(conflicts: nx.Graph[int], offers: Sequence[Offer], left: int) -> list[int]:
     found: list[int] = []
     for i in sorted(conflicts, key=lambda i: (-offers[i].saved, i)):
         if not any(conflicts.has_edge(i, j) for j in found):

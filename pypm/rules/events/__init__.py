@@ -5,6 +5,13 @@ CPUs, float32 and bfloat16, and for models so small that calls of operators take
 """
 
 from pypm import RuleSet
-from pypm.rules.events.rules import decoder_step
+from pypm.rules.epilogue import linear_of_few_rows
+from pypm.rules.events.rules import (
+    decoder_step,
+    decoder_step_by_barriers,
+    decoder_step_by_queues,
+)
 
-RULES = RuleSet((decoder_step,), "events")
+RULES = RuleSet((decoder_step, decoder_step_by_queues, decoder_step_by_barriers), "events")
+WITH_ROWS = RuleSet((*RULES, linear_of_few_rows), "events and rows")
+"""The pack, and products of a few rows as calls of their own: a choice makes what saves more."""

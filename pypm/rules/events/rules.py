@@ -1,4 +1,4 @@
-"""The rule that replaces a stack of decoder layers by one kernel.
+"""The rules that replace a stack of decoder layers by one kernel, one for each of its schedules.
 
 The kernel reads the old caches and returns the new keys and values, which are written outside of
 it: the writes stay what they are, and so does all that torch knows of the caches' memory.
@@ -15,15 +15,37 @@ from pypm.rules.events.patterns import Layers
 from pypm.rules.events.stacks import Misfit, stack_of
 
 
+def on_one_thread(value, dialect):
+    """Return why a schedule other than tickets is no candidate, or None."""
+    if torch.get_num_threads() == 1:
+        return "on one thread, all schedules are tickets"
+    return off_cpu(value, dialect)
+
+
 @rule(Layers, pays="sometimes", returns_kept=True, unless=off_cpu)
 def decoder_step(x, layers, match):
+    return as_one_kernel(x, layers, match, "tickets")
+
+
+@rule(Layers, pays="sometimes", returns_kept=True, unless=on_one_thread)
+def decoder_step_by_queues(x, layers, match):
+    return as_one_kernel(x, layers, match, "queues")
+
+
+@rule(Layers, pays="sometimes", returns_kept=True, unless=on_one_thread)
+def decoder_step_by_barriers(x, layers, match):
+    return as_one_kernel(x, layers, match, "barriers")
+
+
+def as_one_kernel(x, layers, match, schedule):
+    """Return the result of a stack, and its caches after the writes, by a schedule; or decline."""
     if trained():
         return decline("the operator has no gradient")
     try:
         step, operands, indices, writes = stack_of(x, layers, match)
     except Misfit as reason:
         return decline(str(reason))
-    out, keys, values = kernel(x, operands.values[1:], printed(step))
+    out, keys, values = kernel(x, operands.values[1:], printed(step, schedule))
     news = {}
     for number, layer in enumerate(layers):
         news[id(layer.attention.keys)] = keys[number]
