@@ -27,7 +27,7 @@ EXACT: Final = 24
 Of more, the one that overlaps most others is made or left, whichever saves more with the rest.
 """
 HALVINGS: Final = 4
-"""The number of times that this is tried; then those that save most are taken one after the other."""
+"""The number of times that this is tried; then those that save most are made one after another."""
 QUICKER: Final = 0.7
 """The share of a part's time that the whole must stay below for the part's to say nothing. Both are
 measured, or one of them is the time of its kernels alone."""
