@@ -267,7 +267,7 @@ bindings = st.dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(guards(), bindings, bindings)
 def test_guards_are_monotone(guard: Guard, some: dict[str, Value], more: dict[str, Value]) -> None:
     """C9: what is known stays so when more names are bound."""
@@ -276,7 +276,7 @@ def test_guards_are_monotone(guard: Guard, some: dict[str, Value], more: dict[st
     assert early is None or late is early
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(expressions(), bindings)
 def test_expressions_read_their_names_only(expression: Expression, bound: dict[str, Value]) -> None:
     read = expression_names(expression)

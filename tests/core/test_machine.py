@@ -227,7 +227,7 @@ def sub_of(answer: dict[str, Value], other: dict[str, Value]) -> bool:
 
 
 SMALL = settings(
-    max_examples=200,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

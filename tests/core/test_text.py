@@ -158,7 +158,7 @@ any_patterns: st.SearchStrategy[Pattern] = st.recursive(
 )
 """Any values of the types: nothing need make sense."""
 
-MANY = settings(max_examples=200, deadline=None)
+MANY = settings(max_examples=100, deadline=None)
 
 
 def check(value: object, printed: str, parsed: object) -> None:

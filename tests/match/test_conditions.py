@@ -27,7 +27,7 @@ def scope_of(mentioned: frozenset[str]) -> dict[str, int]:
     return {name: slot for slot, name in enumerate(sorted(mentioned | {"x", "y"})) if name != "z"}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(guards(), BOUND)
 def test_guards(guard: Guard, bound: dict[str, Value]) -> None:
     scope = scope_of(names(guard))
@@ -37,7 +37,7 @@ def test_guards(guard: Guard, bound: dict[str, Value]) -> None:
     assert holds_in(guard, scope)(frame) is expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(expressions(), BOUND)
 def test_expressions(expression: Expression, bound: dict[str, Value]) -> None:
     scope = scope_of(expression_names(expression))

@@ -112,7 +112,7 @@ def test_random_pairs(seeds: range) -> None:
     assert report.share("unfinished") < 0.2
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn_cases())
 def test_drawn_pairs(case: tuple[Pattern, Term]) -> None:
     """The same on the cases of the other tests, where hypothesis makes counterexamples small."""
