@@ -54,7 +54,9 @@ def calls(program: ExportedProgram) -> int:
     return count
 
 
-@pytest.mark.parametrize("unit", [Shuffled, Bottleneck, Squeezed])
+@pytest.mark.parametrize(
+    "unit", [Bottleneck, *(pytest.param(u, marks=pytest.mark.soak) for u in (Shuffled, Squeezed))]
+)
 def test_twice_as_many_units_are_twice_the_work(unit: Callable[..., nn.Module]) -> None:
     few, many = (programs(network(unit, [(count, 16)])) for count in (4, 8))
     for one, two in zip(few, many, strict=True):
