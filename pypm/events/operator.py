@@ -47,7 +47,8 @@ def reference(x: Tensor, tensors: list[Tensor], program: str) -> tuple[Tensor, T
         tensors: the other operands.
         program: a text of `pypm.events.program`.
 
-    Returns the result in the shape of x, keys and values [layers, batch, groups, 1, size].
+    Returns the result in the shape of x, keys and values [layers, batch, groups, 1, size]; these
+    have no elements where the program has no attention.
     """
     return _Interpreter(x, tensors).run(program)
 
@@ -77,8 +78,10 @@ class _Interpreter:
             kind = next(words)
             _skip_events(words)
             getattr(self, f"_{kind}")(words)
-        keys, values = torch.stack(self.keys), torch.stack(self.new_values)
-        return self.values["r"].reshape(self.x.shape), keys, values
+        out, *news = empty(self.x, program)
+        if self.keys:
+            news = [torch.stack(each) for each in (self.keys, self.new_values)]
+        return self.values["r"].reshape(out.shape), news[0], news[1]
 
     def _product(self, words: Iterator[str]) -> None:
         x, residual, out = self.values[next(words)], self.values.get(next(words)), next(words)

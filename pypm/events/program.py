@@ -42,14 +42,17 @@ KEYS: Final = 256
 """Filled keys of a cache for which queues are made: that is done before any length is known."""
 
 
-def printed(step: DecoderStep, schedule: str = "tickets") -> str:
-    """Return the program of a step by one of `SCHEDULES`.
+def printed(given: DecoderStep | TileGraph, schedule: str = "tickets") -> str:
+    """Return the program of a step, or of a graph without attention, by one of `SCHEDULES`.
 
     Raises EventError if it has no such program.
     """
     if schedule not in SCHEDULES:
         raise refuse(f"the kernel has no schedule `{schedule}`")
-    graph = graph_of(step)
+    if isinstance(given, TileGraph):
+        graph, news = given, (0, 0, 0)
+    else:
+        graph, news = graph_of(given), (len(given.layers), given.groups, given.size)
     grids = in_order(graph)
     events = Numbering(graph)
     places = {"x": "t0", "out": "r"}
@@ -68,7 +71,7 @@ def printed(step: DecoderStep, schedule: str = "tickets") -> str:
         f"elements {_elements(grids)} schedule {schedule}",
         " ".join(map(str, ("buffers", len(widths), *widths, "choices", len(choices), *choices))),
         f"events {events.total}",
-        f"layers {len(step.layers)} groups {step.groups} size {step.size}",
+        "layers {} groups {} size {}".format(*news),
         f"grids {len(grids)}",
         *(f"{_grid(grid, events, places)} {_body(grid, places)}" for grid in grids),
     ]

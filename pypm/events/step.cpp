@@ -1,4 +1,5 @@
-// One step of a decoder as one kernel: the grids of a program, run by threads that stay.
+// One step of a decoder, or a part of it, as one kernel: the grids of a program, run by threads that
+// stay.
 //
 // A program is a text, which `pypm.events.program` prints: tokens between spaces. A number is `3`,
 // `2b` or `3+2b`, with b for the rows of the batch. A place in memory is `t3`, an operand, `s3`, a

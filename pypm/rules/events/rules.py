@@ -1,18 +1,23 @@
-"""The rules that replace a stack of decoder layers by one kernel, one for each of its schedules.
+"""The rules that replace a stack of decoder layers, by each of three schedules, or an MLP block.
 
 The kernel reads the old caches and returns the new keys and values, which are written outside of
 it: the writes stay what they are, and so does all that torch knows of the caches' memory.
 """
+
+import operator
 
 import torch
 
 from pypm import decline, rule
 from pypm.events.operator import decoder_step as kernel
 from pypm.events.program import printed
-from pypm.fx import trained
+from pypm.fx import known_to_hold, trained
 from pypm.kernels.support.devices import off_cpu
-from pypm.rules.events.patterns import Layers
-from pypm.rules.events.stacks import Misfit, stack_of
+from pypm.rules.events.patterns import Block, Layers
+from pypm.rules.events.stacks import Misfit, block_of, stack_of
+
+MOST_ROWS = 16
+"""Rows of an MLP block for which the kernel is made; a symbolic number may be larger."""
 
 
 def on_one_thread(value, dialect):
@@ -56,3 +61,16 @@ def as_one_kernel(x, layers, match, schedule):
         index = [None, None, indices[id(cache)]]
         results.append(torch.ops.aten.index_put(cache, index, news[id(cache)]))
     return tuple(results)
+
+
+@rule(Block, pays="sometimes", unless=off_cpu)
+def mlp_block(x, block, match):
+    if trained():
+        return decline("the operator has no gradient")
+    if known_to_hold(operator.gt, x.numel(), MOST_ROWS * x.shape[-1]):
+        return decline(f"more than {MOST_ROWS} rows")
+    try:
+        graph, operands = block_of(x, block, match)
+    except Misfit as reason:
+        return decline(str(reason))
+    return kernel(x, operands.values[1:], printed(graph))[0]

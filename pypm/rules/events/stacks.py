@@ -1,7 +1,8 @@
-"""Matched stacks of decoder layers as steps of `pypm.events`, with their operands."""
+"""Matched stacks of decoder layers, and MLP blocks, as grids of `pypm.events`."""
 
 import torch
 
+from pypm.events.blocks import mlp_graph
 from pypm.events.decoder import (
     DecoderLayer,
     DecoderStep,
@@ -10,7 +11,7 @@ from pypm.events.decoder import (
     NormOperands,
 )
 from pypm.events.operator import TYPES
-from pypm.fx import Match, describe, metadata
+from pypm.fx import Match, describe, metadata, same_size
 
 
 class Misfit(Exception):
@@ -21,6 +22,11 @@ def require(condition, reason):
     """Raise the reason for which a stack has no program, unless the condition holds."""
     if not condition:
         raise Misfit(reason)
+
+
+def require_numbers(sizes):
+    """Raise Misfit if a size is symbolic that is a number of the program."""
+    require(all(isinstance(size, int) for size in sizes), "a size of weights is symbolic")
 
 
 class Operands:
@@ -63,6 +69,7 @@ class Operands:
     def matrix(self, weight, size, first=0, columns=None):
         """Return a weight of a product with rows of `size`; all of its outputs by default."""
         w, b = weight.matrix, weight.bias
+        require_numbers(w.shape)
         inner, outer = (1, 0) if weight.turned else (0, 1)
         columns = w.shape[outer] if columns is None else columns
         require(w.shape[inner] == size, "a product takes other rows than are given to it")
@@ -100,11 +107,10 @@ def scale_and_mask(scores, size):
 def layer_of(layer, position, operands, step):
     """Return one layer with its operands, and raise what is wrong with it."""
     width, groups, heads, size = step
-    of, given = layer.attention, layer.attention.query.shape
+    of, given = layer.attention, layer.attention.q.value.shape
     batch, inner = operands.values[0].numel() // width, groups * heads * size
     require(given == (batch, groups * heads, 1, size), "queries are not of one token, or not alike")
     caches = of.keys, of.values
-    require(of.layouts == ("", ""), "the cache is not by heads")
     require(all(c.shape == (batch, groups, *c.shape[2:]) for c in caches), "caches differ in heads")
     require(of.keys.shape == of.values.shape, "keys and values differ in size")
     require(all(c.stride(3) == 1 for c in caches), "elements of a key are not side by side")
@@ -140,19 +146,25 @@ def layer_of(layer, position, operands, step):
     )
 
 
+def dense_of(inner, down, operands, width):
+    """Return the weights and the activation of an MLP by the names that layers have for them."""
+    hidden = inner.up.matrix.shape[0 if inner.up.turned else 1]
+    return {
+        "gate": inner.gate and operands.matrix(inner.gate, width),
+        "up": operands.matrix(inner.up, width),
+        "activation": inner.activation,
+        "down": operands.matrix(down, hidden),
+    }
+
+
 def last_of(last, operands, width):
     """Return the fields of a layer that follow its last norm, and raise what is wrong with them."""
-    inner, mixture = last.inner, last.mixture
+    mixture = last.mixture
     if mixture is None:
-        hidden = inner.up.matrix.shape[0 if inner.up.turned else 1]
-        return {
-            "gate": inner.gate and operands.matrix(inner.gate, width),
-            "up": operands.matrix(inner.up, width),
-            "activation": inner.activation,
-            "down": operands.matrix(last.down, hidden),
-        }
+        return dense_of(last.inner, last.down, operands, width)
     both, down, hidden = mixture.both, mixture.down, mixture.size
     require(mixture.type == torch.float32, "shares of experts are not computed in float32")
+    require_numbers((*both.shape, *down.shape, hidden))
     router = operands.matrix(mixture.router, width)
     require(mixture.top <= router.columns == both.shape[0], "the router has other experts")
     fits = both.shape[1:] == (2 * hidden, width) and down.shape == (*both.shape[:1], width, hidden)
@@ -204,18 +216,35 @@ def rounded_rows(match):
     return found
 
 
+def operands_of(x, match):
+    """Return the operands of the kernel, of which x is the first. Raises Misfit if the kernel does
+    not take its type, or it has no elements.
+    """
+    require(x.dtype in TYPES, "the kernel is for float32 and bfloat16")
+    require(not same_size(x.numel(), 0), "there are no rows")
+    require_numbers(x.shape[-1:])
+    return Operands(x, rounded_rows(match))
+
+
+def block_of(x, block, match):
+    """Return the grids of a matched MLP block, and its operands. Raises Misfit if it has none."""
+    operands, width = operands_of(x, match), x.shape[-1]
+    norm = operands.norm(block.norm, width)
+    return mlp_graph(norm, **dense_of(block.inner, block.down, operands, width)), operands
+
+
 def stack_of(x, layers, match):
     """Return the step of a stack, its operands, and the two results of `written`.
 
     Values may be traced or fake tensors. Raises Misfit, with the reason, if there is no such step.
     """
-    require(x.dtype in TYPES, "the kernel is for float32 and bfloat16")
+    operands = operands_of(x, match)
     first = layers[0].attention
-    heads, _, size = first.query.shape[1:]
+    heads, _, size = first.q.value.shape[1:]
     groups = first.keys.shape[1]
+    require_numbers((heads, groups, size))
     require(groups and heads % groups == 0, "heads do not divide into groups")
     step = x.shape[-1], groups, heads // groups, size
-    operands = Operands(x, rounded_rows(match))
     indices, writes = written(match)
     found = []
     for layer in layers:
