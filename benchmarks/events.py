@@ -1,14 +1,21 @@
 """A step of decoding as one persistent kernel: `python -m benchmarks.events [WIDTH ...]`.
 
 The layers of a model like Llama decode one position over static caches that are partly filled:
-compiled by `torch.compile` alone, with its wrapper in C++, and with `pypm.rules.events`.
+compiled by `torch.compile` alone, with its wrapper in C++, with the default choice among
+`pypm.rules.events.WITH_ROWS`, and with each of its candidates: products of a few rows alone, and
+the kernel by barriers, queues and tickets. On one thread all schedules are tickets. A second table
+times the schedules of a mixture of experts, `benchmarks.event_skew`.
+
+No point begins after `--minutes`; with `--resume`, another run goes on with what is missing in the
+file of `--output`.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from typing import Any, Final
@@ -18,88 +25,169 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel, StaticCache
 
-from benchmarks.results import Results, option
+from benchmarks.event_skew import skews
+from benchmarks.results import Cell, Results, load, option, setting
+from pypm import RuleSet
 from pypm.fx import every
 from pypm.integrations import inductor
-from pypm.rules import events
-from pypm.timing import interleave
+from pypm.rules.epilogue import linear_of_few_rows
+from pypm.rules.events import WITH_ROWS
+from pypm.rules.events.rules import (
+    decoder_step,
+    decoder_step_by_barriers,
+    decoder_step_by_queues,
+)
+from pypm.timing import interleave, on_threads
 
-WIDTHS: Final = (64, 256, 512, 1024)
+WIDTHS: Final = (64, 256, 512, 1024, 2048)
 LAYERS: Final = (2, 4)
-BATCHES: Final = (1, 4)
+BATCHES: Final = (1, 4, 8)
+THREADS: Final = (1, 2)
 CAPACITY, FILLED = 1024, 300
-ALONE, WRAPPED, EVENTS = "torch.compile", "cpp_wrapper", "events"
+ALONE, WRAPPED, DEFAULT = "torch.compile", "cpp_wrapper", "default"
+RULES: Final = {
+    "rows": linear_of_few_rows,
+    "barriers": decoder_step_by_barriers,
+    "queues": decoder_step_by_queues,
+    "tickets": decoder_step,
+}
+"""The candidates of the default choice, by the names of columns."""
+COLUMNS: Final = (WRAPPED, DEFAULT, *RULES)
+ROUNDS: Final = 5
+"""The least number of rounds of a point."""
 
 
-def step_of(
-    model: LlamaModel, cache: StaticCache, options: dict[str, Any]
-) -> Callable[..., Tensor]:
-    """Return a step as it is compiled with some options: from rows to rows, at a position."""
+class Point:
+    """A model at one batch and on some threads, compiled in several ways."""
 
-    def step(x: Tensor, position: Tensor) -> Tensor:
-        found = model(inputs_embeds=x, past_key_values=cache, position_ids=position)
-        rows: Tensor = found.last_hidden_state
-        return rows
+    def __init__(self, width: int, layers: int, batch: int, threads: int) -> None:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        heads = max(2, width // 64)
+        self.config = LlamaConfig(
+            hidden_size=width,
+            intermediate_size=width * 11 // 4 // 32 * 32,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=heads // 2,
+            vocab_size=32,
+        )
+        self.model = LlamaModel(self.config).eval().requires_grad_(False)
+        self.prompt = torch.randn(batch, FILLED, width)
+        self.x = torch.randn(batch, 1, width)
+        self.threads = threads
+        self.counters: list[Any] = []
+        self.results: list[Tensor] = []
+        self.calls: dict[str, Callable[[], Tensor]] = {}
 
-    return torch.compile(step, options=options, dynamic=False)
-
-
-def times_of(width: int, layers: int, batch: int, seconds: float) -> list[float]:
-    """Return the microseconds of `torch.compile` alone, and the gains over it of the wrapper in C++
-    and of the kernel.
-    """
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    heads = max(2, width // 64)
-    config = LlamaConfig(
-        hidden_size=width,
-        intermediate_size=width * 11 // 4 // 32 * 32,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=heads // 2,
-        vocab_size=32,
-    )
-    model = LlamaModel(config).eval().requires_grad_(False)
-    hook = inductor.Pass(events.RULES, choose=every)
-    ways = {ALONE: {}, WRAPPED: {"cpp_wrapper": True}, EVENTS: hook.options()}
-    prompt = torch.randn(batch, FILLED, width)
-    x, position = torch.randn(batch, 1, width), torch.tensor([[FILLED]]).expand(batch, 1)
-    calls, results, counters = {}, [], list[Any]()
-    for name, options in ways.items():
-        cache = StaticCache(config=config, max_cache_len=CAPACITY)
+    def compile(self, name: str, options: dict[str, Any]) -> None:
+        """Add a way, and check its result."""
+        batch, cache = len(self.x), StaticCache(config=self.config, max_cache_len=CAPACITY)
         places = torch.arange(FILLED).expand(batch, FILLED)
-        model(inputs_embeds=prompt, past_key_values=cache, position_ids=places)
-        step = step_of(model, cache, options)
-        calls[name] = partial(step, x, position)
-        results.append(calls[name]())
-        counters += [layer.cumulative_length for layer in cache.layers]
+        self.model(inputs_embeds=self.prompt, past_key_values=cache, position_ids=places)
 
-    def stepped_back() -> None:
-        for counter in counters:
+        def step(x: Tensor, position: Tensor) -> Tensor:
+            found = self.model(inputs_embeds=x, past_key_values=cache, position_ids=position)
+            rows: Tensor = found.last_hidden_state
+            return rows
+
+        compiled = torch.compile(step, options=options, dynamic=False)
+        position = torch.tensor([[FILLED]]).expand(batch, 1)
+        self.calls[name] = partial(compiled, self.x, position)
+        self.results.append(self.calls[name]())
+        assert torch.allclose(self.results[-1], self.results[0], atol=1e-4)
+        self.counters += [layer.cumulative_length for layer in cache.layers]
+
+    def step_back(self) -> None:
+        for counter in self.counters:
             counter.fill_(FILLED)
 
-    assert all(torch.allclose(each, results[0], atol=1e-4) for each in results)
-    assert len(hook.report()) == 1
-    times = interleave(calls, seconds=seconds, rounds=2000, prepare=stepped_back)
-    return [1e6 * times.median(ALONE), *(times.speedup(ALONE, each) for each in (WRAPPED, EVENTS))]
+    def times(self, seconds: float) -> dict[str, float]:
+        """Return the microseconds of `torch.compile` alone, and the speed of each way over it."""
+        started = time.perf_counter()
+        for call in self.calls.values():
+            self.step_back()
+            call()
+        least = ROUNDS * (time.perf_counter() - started)
+        times = interleave(
+            self.calls,
+            seconds=max(seconds, least),
+            rounds=2000,
+            threads=self.threads,
+            prepare=self.step_back,
+        )
+        speeds = {name: times.speedup(ALONE, name) for name in self.calls}
+        return {**speeds, ALONE: 1e6 * times.median(ALONE)}
+
+
+def row_of(width: int, layers: int, batch: int, threads: int, seconds: float) -> list[Cell]:
+    """Return the cells of a point after those that name it: the microseconds of `torch.compile`
+    alone, speeds over it by the columns, and the rules that the default choice applied.
+    """
+    with on_threads(threads):
+        point = Point(width, layers, batch, threads)
+        point.compile(ALONE, {})
+        point.compile(WRAPPED, {"cpp_wrapper": True})
+        chosen = inductor.Pass(WITH_ROWS)
+        point.compile(DEFAULT, chosen.options())
+        applied = {rewrite.rule for rewrite in chosen.report().rewrites}
+        same = {}
+        for name, rule in RULES.items():
+            if applied == {rule.name}:
+                same[name] = DEFAULT
+            elif threads == 1 and name in ("queues", "barriers"):
+                same[name] = "tickets"
+            else:
+                hook = inductor.Pass(RuleSet((rule,)), choose=every)
+                point.compile(name, hook.options())
+                assert name == "rows" or len(hook.report()) == 1
+        found = point.times(seconds)
+    for name, other in reversed(same.items()):  # tickets come last
+        found[name] = found[other]
+    return [found[ALONE], *(found[name] for name in COLUMNS), ", ".join(sorted(applied)) or "-"]
+
+
+def known_rows(given: argparse.Namespace) -> dict[tuple[Cell, ...], list[Cell]]:
+    """Return the rows that a run before has measured, by width, layers, batch and threads."""
+    if not given.resume or given.output is None or not given.output.exists():
+        return {}
+    document, here = load(given.output), setting()
+    if any(document[key] != here[key] for key in ("machine", "commit", "versions")):
+        raise SystemExit(f"{given.output} is of another machine, commit or version")
+    return {tuple(row[:4]): row for row in document["tables"]["table"]["rows"]}
+
+
+def points(given: argparse.Namespace) -> Iterator[tuple[int, int, int, int]]:
+    """Yield width, layers, batch and threads of each point."""
+    yield from product(given.widths, given.layers, given.batches, given.threads)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("widths", nargs="*", type=int, default=WIDTHS)
-    parser.add_argument("--seconds", type=float, default=2.0, help="for the rounds of one point")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--layers", nargs="+", type=int, default=LAYERS)
+    parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
+    parser.add_argument("--threads", nargs="+", type=int, default=THREADS)
+    parser.add_argument("--seconds", type=float, default=1.0, help="for the rounds of one point")
+    parser.add_argument("--minutes", type=float, default=12.0, help="after which no point begins")
+    parser.add_argument("--resume", action="store_true", help="keep the rows of the output")
     option(parser)
     given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    torch.set_num_threads(max(given.threads))
     torch._inductor.config.fx_graph_cache = False  # where code is found, the pass is not called
     torch._functorch.config.enable_autograd_cache = False
+    known, end = known_rows(given), time.monotonic() + 60 * given.minutes
     results = Results(given.output)
-    results.table("width", "layers", "batch", f"{ALONE}, us", WRAPPED, EVENTS)
+    names = ("width", "layers", "batch", "threads")
+    results.table(*names, f"{ALONE}, us", *COLUMNS, "chosen")
     environment = {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}
     with torch.no_grad(), mock.patch.dict("os.environ", environment):
-        for width, layers, batch in product(given.widths, LAYERS, BATCHES):
-            results.row(width, layers, batch, *times_of(width, layers, batch, given.seconds))
+        for point in points(given):
+            if point in known:
+                results.row(*known[point])
+            elif time.monotonic() < end:
+                results.row(*point, *row_of(*point, given.seconds))
+        skews(results, max(given.threads), given.seconds)
 
 
 if __name__ == "__main__":
