@@ -6,8 +6,10 @@ compiled by `torch.compile` alone, with its wrapper in C++, with the default cho
 the kernel by barriers, queues and tickets. On one thread all schedules are tickets. A second table
 times the schedules of a mixture of experts, `benchmarks.event_skew`.
 
-No point begins after `--minutes`; with `--resume`, another run goes on with what is missing in the
-file of `--output`.
+Each model is compiled once for all numbers of threads, with code that takes as many as torch has
+(`cpp.dynamic_threads`), but for the default choice, which is made for each; the wrapper in C++ is
+for the smallest batch alone, where calls count most. No model begins after `--minutes`; with
+`--resume`, another run goes on with what is missing in the file of `--output`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, Final
@@ -39,7 +41,7 @@ from pypm.rules.events.rules import (
 )
 from pypm.timing import interleave, on_threads
 
-WIDTHS: Final = (64, 256, 512, 1024, 2048)
+WIDTHS: Final = (64, 256, 1024, 2048)
 LAYERS: Final = (2, 4)
 BATCHES: Final = (1, 4, 8)
 THREADS: Final = (1, 2)
@@ -53,14 +55,16 @@ RULES: Final = {
 }
 """The candidates of the default choice, by the names of columns."""
 COLUMNS: Final = (WRAPPED, DEFAULT, *RULES)
+SCHEDULED: Final = ("barriers", "queues")
+"""Columns that are empty on one thread, where all schedules are tickets."""
 ROUNDS: Final = 5
-"""The least number of rounds of a point."""
+"""The least number of rounds."""
 
 
-class Point:
-    """A model at one batch and on some threads, compiled in several ways."""
+class Model:
+    """A model at one batch, compiled in several ways."""
 
-    def __init__(self, width: int, layers: int, batch: int, threads: int) -> None:
+    def __init__(self, width: int, layers: int, batch: int) -> None:
         torch._dynamo.reset()
         torch.manual_seed(0)
         heads = max(2, width // 64)
@@ -73,18 +77,29 @@ class Point:
             vocab_size=32,
         )
         self.model = LlamaModel(self.config).eval().requires_grad_(False)
-        self.prompt = torch.randn(batch, FILLED, width)
         self.x = torch.randn(batch, 1, width)
-        self.threads = threads
-        self.counters: list[Any] = []
+        self.caches: list[StaticCache] = []
         self.results: list[Tensor] = []
         self.calls: dict[str, Callable[[], Tensor]] = {}
 
+    def cache(self) -> StaticCache:
+        """Return a new cache with the same keys and values as all others."""
+        made = StaticCache(config=self.config, max_cache_len=CAPACITY)
+        self.model(inputs_embeds=self.x, past_key_values=made)
+        if not self.caches:
+            for layer in made.layers:
+                layer.keys.normal_()
+                layer.values.normal_()
+        else:
+            for layer, other in zip(made.layers, self.caches[0].layers, strict=True):
+                layer.keys.copy_(other.keys)
+                layer.values.copy_(other.values)
+        self.caches.append(made)
+        return made
+
     def compile(self, name: str, options: dict[str, Any]) -> None:
         """Add a way, and check its result."""
-        batch, cache = len(self.x), StaticCache(config=self.config, max_cache_len=CAPACITY)
-        places = torch.arange(FILLED).expand(batch, FILLED)
-        self.model(inputs_embeds=self.prompt, past_key_values=cache, position_ids=places)
+        cache = self.cache()
 
         def step(x: Tensor, position: Tensor) -> Tensor:
             found = self.model(inputs_embeds=x, past_key_values=cache, position_ids=position)
@@ -92,59 +107,65 @@ class Point:
             return rows
 
         compiled = torch.compile(step, options=options, dynamic=False)
-        position = torch.tensor([[FILLED]]).expand(batch, 1)
+        position = torch.tensor([[FILLED]]).expand(len(self.x), 1)
         self.calls[name] = partial(compiled, self.x, position)
+        self.step_back()
         self.results.append(self.calls[name]())
         assert torch.allclose(self.results[-1], self.results[0], atol=1e-4)
-        self.counters += [layer.cumulative_length for layer in cache.layers]
 
     def step_back(self) -> None:
-        for counter in self.counters:
-            counter.fill_(FILLED)
+        for cache in self.caches:
+            for layer in cache.layers:
+                layer.cumulative_length.fill_(FILLED)
 
-    def times(self, seconds: float) -> dict[str, float]:
+    def times(self, names: Sequence[str], threads: int, seconds: float) -> dict[str, float]:
         """Return the microseconds of `torch.compile` alone, and the speed of each way over it."""
-        started = time.perf_counter()
-        for call in self.calls.values():
-            self.step_back()
-            call()
-        least = ROUNDS * (time.perf_counter() - started)
+        calls = {name: self.calls[name] for name in names}
+        with on_threads(threads):
+            started = time.perf_counter()
+            for call in calls.values():
+                self.step_back()
+                call()
+            least = ROUNDS * (time.perf_counter() - started)
         times = interleave(
-            self.calls,
+            calls,
             seconds=max(seconds, least),
             rounds=2000,
-            threads=self.threads,
+            threads=threads,
             prepare=self.step_back,
         )
-        speeds = {name: times.speedup(ALONE, name) for name in self.calls}
+        speeds = {name: times.speedup(ALONE, name) for name in names}
         return {**speeds, ALONE: 1e6 * times.median(ALONE)}
 
 
-def row_of(width: int, layers: int, batch: int, threads: int, seconds: float) -> list[Cell]:
-    """Return the cells of a point after those that name it: the microseconds of `torch.compile`
+def rows_of(
+    width: int, layers: int, batch: int, threads: Sequence[int], seconds: float, *, wrapped: bool
+) -> Iterator[list[Cell]]:
+    """Yield a row for each number of threads: what names it, the microseconds of `torch.compile`
     alone, speeds over it by the columns, and the rules that the default choice applied.
+
+    `wrapped` says whether there is a way with the wrapper in C++.
     """
-    with on_threads(threads):
-        point = Point(width, layers, batch, threads)
-        point.compile(ALONE, {})
-        point.compile(WRAPPED, {"cpp_wrapper": True})
-        chosen = inductor.Pass(WITH_ROWS)
-        point.compile(DEFAULT, chosen.options())
-        applied = {rewrite.rule for rewrite in chosen.report().rewrites}
-        same = {}
+    model = Model(width, layers, batch)
+    with on_threads(max(threads)):
+        model.compile(ALONE, {"cpp.dynamic_threads": True})
+        if wrapped:
+            model.compile(WRAPPED, {"cpp.dynamic_threads": True, "cpp_wrapper": True})
         for name, rule in RULES.items():
-            if applied == {rule.name}:
-                same[name] = DEFAULT
-            elif threads == 1 and name in ("queues", "barriers"):
-                same[name] = "tickets"
-            else:
-                hook = inductor.Pass(RuleSet((rule,)), choose=every)
-                point.compile(name, hook.options())
+            hook = inductor.Pass(RuleSet((rule,)), choose=every)
+            if max(threads) > 1 or name not in SCHEDULED:
+                model.compile(name, {"cpp.dynamic_threads": True, **hook.options()})
                 assert name == "rows" or len(hook.report()) == 1
-        found = point.times(seconds)
-    for name, other in reversed(same.items()):  # tickets come last
-        found[name] = found[other]
-    return [found[ALONE], *(found[name] for name in COLUMNS), ", ".join(sorted(applied)) or "-"]
+    for count in threads:
+        passed = (DEFAULT, *(SCHEDULED if count == 1 else ()))
+        names = [name for name in model.calls if name not in passed]
+        with on_threads(count):
+            hook = inductor.Pass(WITH_ROWS)
+            model.compile(DEFAULT, {"cpp.dynamic_threads": True, **hook.options()})
+        applied = sorted({rewrite.rule for rewrite in hook.report().rewrites})
+        found: dict[str, float | None] = {**model.times([*names, DEFAULT], count, seconds)}
+        speeds = (found.get(name) for name in COLUMNS)
+        yield [width, layers, batch, count, found[ALONE], *speeds, ", ".join(applied) or "-"]
 
 
 def known_rows(given: argparse.Namespace) -> dict[tuple[Cell, ...], list[Cell]]:
@@ -157,19 +178,14 @@ def known_rows(given: argparse.Namespace) -> dict[tuple[Cell, ...], list[Cell]]:
     return {tuple(row[:4]): row for row in document["tables"]["table"]["rows"]}
 
 
-def points(given: argparse.Namespace) -> Iterator[tuple[int, int, int, int]]:
-    """Yield width, layers, batch and threads of each point."""
-    yield from product(given.widths, given.layers, given.batches, given.threads)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("widths", nargs="*", type=int, default=WIDTHS)
     parser.add_argument("--layers", nargs="+", type=int, default=LAYERS)
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
     parser.add_argument("--threads", nargs="+", type=int, default=THREADS)
-    parser.add_argument("--seconds", type=float, default=1.0, help="for the rounds of one point")
-    parser.add_argument("--minutes", type=float, default=12.0, help="after which no point begins")
+    parser.add_argument("--seconds", type=float, default=1.0, help="for the rounds of one row")
+    parser.add_argument("--minutes", type=float, default=12.0, help="after which no model begins")
     parser.add_argument("--resume", action="store_true", help="keep the rows of the output")
     option(parser)
     given = parser.parse_args()
@@ -182,11 +198,16 @@ def main() -> None:
     results.table(*names, f"{ALONE}, us", *COLUMNS, "chosen")
     environment = {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp()}
     with torch.no_grad(), mock.patch.dict("os.environ", environment):
-        for point in points(given):
-            if point in known:
-                results.row(*known[point])
-            elif time.monotonic() < end:
-                results.row(*point, *row_of(*point, given.seconds))
+        for layers, width, batch in product(given.layers, given.widths, given.batches):
+            model = (width, layers, batch)
+            missing = [count for count in given.threads if (*model, count) not in known]
+            for count in given.threads:
+                if (*model, count) in known:
+                    results.row(*known[*model, count])
+            if missing and time.monotonic() < end:
+                wrapped = batch == min(given.batches)
+                for row in rows_of(*model, missing, given.seconds, wrapped=wrapped):
+                    results.row(*row)
         skews(results, max(given.threads), given.seconds)
 
 

@@ -87,6 +87,7 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
     "docs/notebooks/": ("tests/test_notebooks.py",),
     "docs/tiles.md": ("tests/tiles/test_command.py", "tests/tiles/test_timeline.py"),
     "docs/events.md": ("tests/events/test_command.py",),
+    "pypm/events/tables.h": ("tests/events/test_workers.py", "tests/events/test_step.py"),
     "pypm/events/workers.h": (
         "tests/events/test_workers.py",
         "tests/events/test_logs.py",
