@@ -106,6 +106,8 @@ class Model:
             rows: Tensor = found.last_hidden_state
             return rows
 
+        # dynamo would look through what it made of one code for other ways, at each call
+        step.__code__ = step.__code__.replace()
         compiled = torch.compile(step, options=options, dynamic=False)
         position = torch.tensor([[FILLED]]).expand(len(self.x), 1)
         self.calls[name] = partial(compiled, self.x, position)
