@@ -175,7 +175,9 @@ def known_rows(given: argparse.Namespace) -> dict[tuple[Cell, ...], list[Cell]]:
     if not given.resume or given.output is None or not given.output.exists():
         return {}
     document, here = load(given.output), setting()
-    if any(document[key] != here[key] for key in ("machine", "commit", "versions")):
+    commits = [str(each["commit"]).removesuffix("+changes") for each in (document, here)]
+    same = all(document[key] == here[key] for key in ("machine", "versions"))
+    if not same or commits[0] != commits[1]:
         raise SystemExit(f"{given.output} is of another machine, commit or version")
     return {tuple(row[:4]): row for row in document["tables"]["table"]["rows"]}
 
@@ -187,7 +189,7 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
     parser.add_argument("--threads", nargs="+", type=int, default=THREADS)
     parser.add_argument("--seconds", type=float, default=1.0, help="for the rounds of one row")
-    parser.add_argument("--minutes", type=float, default=12.0, help="after which no model begins")
+    parser.add_argument("--minutes", type=float, default=11.0, help="after which no model begins")
     parser.add_argument("--resume", action="store_true", help="keep the rows of the output")
     option(parser)
     given = parser.parse_args()
