@@ -209,8 +209,8 @@ def test_schedules_are_candidates_beside_rows() -> None:
     assert all(all(map(torch.equal, found, results[0])) for found in results)
     seen: set[str] = set()
     rewritten(operands(layers=1, dtype=torch.float32), lambda c: seen.add(c.rule.name) or 0.0)
-    assert seen == {"decoder_step"}
-    assert [rule.name for rule in WITH_ROWS] == [*worth, "linear_of_few_rows"]
+    assert seen == {"decoder_step", "mlp_block"}
+    assert [rule.name for rule in WITH_ROWS] == [*schedules, "mlp_block", "linear_of_few_rows"]
 
 
 @pytest.mark.parametrize(
