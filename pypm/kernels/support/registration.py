@@ -34,7 +34,7 @@ from pypm.kernels.support.transforms import (
     tensors_of,
 )
 from pypm.kernels.support.twins import choose_twin, define_twins, with_fresh_results
-from pypm.torch_internals import OpOverload, lower_as
+from pypm.torch_internals import OPDEFS, OpOverload, lower_as
 
 __all__ = [
     "STAND_INS",
@@ -44,6 +44,7 @@ __all__ = [
     "Saved",
     "custom_operator",
     "declaration",
+    "reference_of",
 ]
 
 P = ParamSpec("P")
@@ -127,9 +128,11 @@ def custom_operator(
         kernels["CUDA"] = _on_its_device(name, launch, signature)
         operator.register_kernel("cuda")(with_fresh_results(kernels["CUDA"], takes.check))
     define_twins(operator, kernels, takes.check, empty, flops or _no_products)
-    backward, save = _autograd(gradients or Gradients(backward_of(reference or compute)))
+    followed = compute if reference is None else reference
+    operator.reference = followed  # type: ignore[attr-defined]
+    backward, save = _autograd(gradients or Gradients(backward_of(followed)))
     operator.register_autograd(backward, setup_context=save)
-    follow(operator, reference or compute)
+    follow(operator, followed)
     return operator
 
 
@@ -141,6 +144,17 @@ takes no longer: choices time it first."""
 def declaration(operator: Callable[..., object]) -> OperandDeclaration:
     """Return the declaration of an operator that `custom_operator` returned."""
     found: OperandDeclaration = operator.declaration  # type: ignore[attr-defined]
+    return found
+
+
+def reference_of(target: object) -> Callable[..., object] | None:
+    """Return the function of torch's operators that an overload of `custom_operator` computes; None
+    for other targets.
+    """
+    if not isinstance(target, OpOverload):
+        return None
+    found: Callable[..., object] | None
+    found = getattr(OPDEFS.get(target._schema.name), "reference", None)
     return found
 
 

@@ -1,0 +1,155 @@
+"""`prove`: verdicts on the laws of rules, from their own patterns and bodies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from pypm.core.rules import Rule, Rules, as_rule_set
+from pypm.core.traverse import free_names
+from pypm.diagnostics import InternalError
+from pypm.laws.algebra import NoMeaning
+from pypm.laws.bodies import replaced
+from pypm.laws.contracts import Contracts, Key, Lemma, Make, Outcome, tried
+from pypm.laws.equations import Equation
+from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.refuting import LawBroken, difference
+from pypm.laws.sizes import World
+from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
+from pypm.laws.ways import Way, place_of
+
+__all__ = ["prove"]
+
+SHOWN: Final = 3
+"""Alternates that a verdict lists."""
+
+
+def prove(rules: Rules, *, contracts: Contracts | None = None) -> Laws:
+    """Prove that replacements compute what their patterns match, for all sizes.
+
+    Arguments:
+        rules: a rule, a rule set, or a list of those.
+        contracts: lemmas about patterns that are proved already, which other calls share.
+
+    Each way through a rule's pattern is a formula, with the meanings of the patterns that it calls;
+    the rule's body is run on symbolic tensors. Both are brought into one normal form, over the real
+    numbers. Return a `Laws` with a verdict for each rule. Raises TypeError if `rules` are none.
+    """
+    shared = Contracts() if contracts is None else contracts
+    return Laws(tuple(_verdict(rule, shared) for rule in as_rule_set(rules)))
+
+
+def _verdict(rule: Rule, contracts: Contracts) -> Law:
+    nothing = Extent(0, 0, (), (), (), False)
+    if rule.redraws:
+        return Open(rule.name, "the replacement samples its own random numbers", nothing)
+    if rule.communicates:
+        return Open(rule.name, "the replacement communicates", nothing)
+    outcomes = contracts.possible(tried(_maker(rule, contracts)))
+    lemmas = contracts.prove(outcomes)
+    proved = [o for o in outcomes if o.kind == "proved"]
+    scope = _extent(proved, lemmas)
+    broken = next((found for o in outcomes if (found := _difference(rule, o)) is not None), None)
+    if broken is not None:
+        return Refuted(rule.name, str(broken), scope)
+    reason, parted = _why_open(rule, outcomes, lemmas)
+    if reason:
+        sides = (
+            ()
+            if parted is None or parted.parted is None
+            else (parted.parted.left, parted.parted.right)
+        )
+        return Open(rule.name, reason, scope, *sides)
+    return Proved(rule.name, scope)
+
+
+def _maker(rule: Rule, contracts: Contracts) -> Make:
+    names = sorted(frozenset(rule.parameters).union(*map(free_names, rule.roots)))
+
+    def make(way: Way, world: World) -> Equation:
+        formulas = Formulas(world)
+        slots = {name: way.slot(name) for name in names}
+        way.assume(rule.guard, slots)
+        way.roots += [way.tree(root, slots) for root in rule.roots]
+        valuation = contracts.valuation(way, formulas, {})
+        valuation.settle()
+        left = tuple(map(valuation.tree, way.roots))
+        valuation.settle()
+        values = {name: valuation.value(slots[name]) for name in rule.parameters}
+        dtypes = {name: valuation.dtypes.get(slots[name]) for name in rule.parameters}
+        return Equation(formulas, left, replaced(rule, values, dtypes, left, formulas))
+
+    return make
+
+
+def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:
+    """Return where the sides of an equation differ. Raises InternalError if it is proved."""
+    if outcome.equation is None or outcome.kind not in ("proved", "parted"):
+        return None
+    try:
+        found = difference(outcome.equation)
+    except (NoMeaning, OverflowError):
+        return None
+    if found is not None and outcome.kind == "proved":
+        raise InternalError(f"an equation of `{rule.name}` is proved, and {found}")
+    return found
+
+
+def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]) -> Extent:
+    ranks = {
+        side.tensor.rank
+        for o in proved
+        if o.equation is not None
+        for side in o.equation.left
+        if isinstance(side, Formula)
+    }
+    everything = [*proved, *(o for _, outcomes in lemmas.values() for o in outcomes)]
+    return Extent(
+        len(proved),
+        len(lemmas),
+        tuple(sorted(ranks)),
+        tuple(dict.fromkeys(c for o in proved for c in o.conditions)),
+        tuple(sorted({name for o in proved for name in o.references})),
+        any(o.way.is_bounded for o in everything),
+    )
+
+
+def _why_open(
+    rule: Rule,
+    outcomes: Sequence[Outcome],
+    lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]],
+) -> tuple[str, Outcome | None]:
+    """Return why a rule is not proved, with the outcome that shows it; "" if it is."""
+    owners = [("", list(outcomes)), *((m.definition.name, o) for m, o in lemmas.values())]
+    for owner, some in owners:
+        within = f" in `{owner}`" if owner else ""
+        for outcome in some:
+            if outcome.kind == "parted":
+                at = ", ".join(dict.fromkeys(map(place_of, outcome.way.taken)))
+                return f"the normal forms part{within} ({at})", outcome
+        reasons = Counter(o.reason for o in some if o.kind == "open")
+        if reasons:
+            return reasons.most_common(1)[0][0] + within, None
+    if not any(o.kind == "proved" for o in outcomes):
+        declined = Counter(o.reason for o in outcomes if o.kind == "declined").most_common(1)
+        return f"the body declines: {declined[0][0]}" if declined else "no way was settled", None
+    by_definition: dict[int, list[Outcome]] = {}
+    for lemma, some in lemmas.values():
+        by_definition.setdefault(id(lemma.definition), []).extend(some)
+    places = [*_missed(outcomes), *(p for some in by_definition.values() for p in _missed(some))]
+    if places:
+        listed = ", ".join(dict.fromkeys(places[:SHOWN]))
+        return f"alternates that fit no shapes that were tried: {listed}", None
+    return "", None
+
+
+def _missed(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return the places of alternates that are in no proof, and in no way that a body declines."""
+    offered: dict[int, str] = {}
+    taken: set[int] = set()
+    for outcome in outcomes:
+        offered |= {i: place_of(pattern) for i, (pattern, _) in outcome.way.offered.items()}
+        if outcome.kind in ("proved", "declined"):
+            taken |= {id(pattern) for pattern in outcome.way.taken}
+    return [place for i, place in offered.items() if i not in taken]

@@ -1,0 +1,74 @@
+"""Uses of the names of a way, from which follows what they may stand for."""
+
+from __future__ import annotations
+
+import torch
+
+from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
+from pypm.core.terms import VALUE, Value
+from pypm.laws.algebra import Given
+from pypm.laws.domains import of_argument
+from pypm.laws.ways import Application, Meant, Names, Slot, Tree, Way
+
+__all__ = ["dtype_tests", "uses_of"]
+
+
+def dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
+    """Return the types that a guard says, each with the name that has it."""
+    match guard:
+        case Equal(Attribute(name, "dtype"), Constant(value)) | Equal(
+            Constant(value), Attribute(name, "dtype")
+        ):
+            return [(name, value)]
+    expression = getattr(guard, "expression", None)
+    match expression:
+        case Apply(function, (Attribute(name, "dtype"), Constant(tuple() as values))) if (
+            function.name == "in"
+        ):
+            ordered = sorted(values, key=lambda v: v != torch.float32)
+            return [(name, ordered[0])]
+    return []
+
+
+def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
+    """Return how each slot is used: by its `.value`, in calls, as an operand or an argument."""
+    found: dict[Slot, dict[str, Given]] = {}
+
+    def visit(tree: Tree) -> None:
+        match tree:
+            case Slot():
+                found.setdefault(tree, {})["operand"] = True
+            case Meant(definition, actuals):
+                for slot, parameter in zip(actuals, definition.parameters, strict=True):
+                    found.setdefault(slot, {}).setdefault("calls", []).append(
+                        (definition, parameter)
+                    )
+            case Application(_, operands):
+                for operand in operands:
+                    visit(operand)
+
+    def read(expression: Expression, names: Names) -> None:
+        match expression:
+            case Attribute(name, attribute) if attribute == VALUE:
+                found.setdefault(names[name], {})["value"] = True
+            case Apply(_, arguments):
+                for argument in arguments:
+                    read(argument, names)
+            case Reference() | Attribute() | Constant():
+                pass
+
+    for slot in way.slots:
+        for tree in slot.described:
+            visit(tree)
+        for expression, names in slot.lets:
+            read(expression, names)
+        for name, argument in slot.arguments.items():
+            if isinstance(argument.value, Slot):
+                found.setdefault(argument.value, {})["argument"] = of_argument(name)
+    for guard, names in way.guards:
+        if isinstance(guard, Equal):
+            read(guard.left, names)
+            read(guard.right, names)
+    for tree in way.roots:
+        visit(tree)
+    return found

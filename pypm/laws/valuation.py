@@ -1,0 +1,421 @@
+"""Values of the names of a way, as formulas, and guards as equations of sizes and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Final
+
+import torch
+
+from pypm.core.guards import (
+    Apply,
+    Attribute,
+    Equal,
+    Expression,
+    Guard,
+    Or,
+    evaluate,
+    holds,
+)
+from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.patterns import Definition
+from pypm.core.records import Record
+from pypm.core.terms import UNDEFINED, VALUE, Unmade, Value
+from pypm.fx.operators.corrections import named
+from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.domains import NUMBER, SIZE, TENSOR, UNKNOWN, Domain, Domains
+from pypm.laws.formulas import ANYTHING, Formula, Formulas
+from pypm.laws.operator_dims import count_dims
+from pypm.laws.operators.meanings import ELEMENTS
+from pypm.laws.sizes import Contradiction, form_of, is_number
+from pypm.laws.uses import dtype_tests, uses_of
+from pypm.laws.ways import (
+    Application,
+    Argument,
+    Impossible,
+    Meant,
+    Names,
+    Rejected,
+    Slot,
+    Tree,
+    Way,
+)
+
+__all__ = ["Subject", "Valuation", "takes_shape"]
+
+RANKS: Final = (2, 1, 3, 4, 0)
+"""Ranks of the tensors that variables stand for."""
+VIEWS: Final = named(
+    "aten",
+    "view reshape _unsafe_view flatten unflatten view_as reshape_as",
+    "expand slice unsqueeze squeeze",
+)
+"""Operators whose result has the shape that guards say, where arguments may be anything."""
+
+LIKE_ANOTHER: Final = ("aten.view_as", "aten.reshape_as")
+"""Operators that take the shape of another operand."""
+OF_SEVERAL: Final = ("getitem", "aten.cat", "aten.stack", "aten.einsum", "aten.index")
+"""Operators that take several tensors as one operand."""
+
+Mean = Callable[[Definition, tuple[Given, ...]], Given]
+"""The meaning of a definition for arguments."""
+
+
+def takes_shape(definition: Definition) -> bool:
+    """Return whether a meaning is given the shape of its result, as `shape`."""
+    assert definition.means is not None
+    code = getattr(definition.means, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if code is not None else ()
+    return "shape" in names and "shape" not in definition.parameters
+
+
+class Subject(Unmade):
+    """A name of a way as guards see it: attributes of its value, where they are known."""
+
+    __slots__ = ("slot", "valuation")
+
+    def __init__(self, valuation: Valuation, slot: Slot) -> None:
+        self.valuation = valuation
+        self.slot = slot
+
+    @property
+    def term(self) -> Value:  # type: ignore[override]
+        """Return the value."""
+        return self.valuation.value(self.slot)
+
+    def attribute(self, name: str) -> Value:
+        """Return an attribute of the value, or UNDEFINED."""
+        return self.valuation.attribute(self.slot, name)
+
+
+class Valuation:
+    """Values of slots, computed where they are asked for."""
+
+    def __init__(
+        self,
+        way: Way,
+        formulas: Formulas,
+        choose: Callable[[int], int],
+        domains: Domains,
+        mean: Mean,
+        given: Mapping[Slot, Given],
+    ) -> None:
+        self._way = way
+        self._formulas = formulas
+        self._world = formulas.world
+        self._choose = choose
+        self._domains = domains
+        self._mean = mean
+        self._given = given
+        self._known: dict[Slot, Given] = {}
+        self._under_way: set[Slot] = set()
+        self._equal: list[tuple[Given, Given]] = []
+        """Values that views make equal: checked last, since guards say more of them."""
+        self.dtypes: dict[Slot, torch.dtype] = {}
+        self.shapes: dict[Slot, tuple[Given, ...]] = {}
+        """Shapes that are known beforehand."""
+        self._rank: int | None = None
+        self._uses = uses_of(way)
+        self._aliases = {
+            tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, Slot)
+        }
+
+    # --- guards ---
+
+    def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
+        """Make all guards hold, and these values equal. Raises Rejected if that is not possible."""
+        for guard, names in self._way.guards:
+            self._guard(guard, names)
+        for one, two in (*equal, *self._equal):
+            self._unify(one, two)
+
+    def _unify(self, one: Given, two: Given) -> None:
+        try:
+            self._world.unify(one, two)
+        except Contradiction as why:
+            known = all(is_number(n) and form_of(n).constant is not None for n in (one, two))
+            raise (Impossible if known else Rejected)(str(why)) from None
+
+    def _guard(self, guard: Guard, names: Names) -> None:
+        match guard:
+            case Or(left, right):
+                known = self._holds(left, names) if _is_of_none(left) else None
+                if known is None:  # whatever the sizes: choices depend on choices alone
+                    self._guard((left, right)[self._choose(2)], names)
+                elif not known:
+                    self._guard(right, names)
+                return
+            case Equal(left, right):
+                one, two = self._evaluate(left, names), self._evaluate(right, names)
+                if one is not UNDEFINED and two is not UNDEFINED:
+                    self._unify(one, two)
+                return
+        self._world.unequal.clear()
+        if self._holds(guard, names) is False:
+            for one, two in list(self._world.unequal):  # the guard may hold where they are equal
+                self._unify(one, two)
+            raise Rejected("a guard")
+
+    def _holds(self, guard: Guard, names: Names) -> bool | None:
+        return holds(guard, lambda name: Subject(self, names[name]))
+
+    def _evaluate(self, expression: Expression, names: Names) -> Value:
+        return evaluate(expression, lambda name: Subject(self, names[name]))
+
+    def attribute(self, slot: Slot, name: str) -> Value:
+        """Return what is known of an attribute of a slot's value, or UNDEFINED."""
+        if name == "dtype":
+            return self.dtypes.get(slot, UNDEFINED)
+        if name in ("device", "tags", "is_contiguous"):
+            return UNDEFINED
+        value = self.value(slot)
+        if isinstance(value, Record):
+            return getattr(value, name, UNDEFINED)
+        if not isinstance(value, Formula):
+            return value if name == VALUE else UNDEFINED
+        if name == VALUE:
+            return value.attributes["given"] if value.name == "number" else UNDEFINED
+        if isinstance(value.value, tuple):
+            return UNDEFINED
+        sizes = self._formulas.sizes(value)
+        match name:
+            case "shape":
+                return sizes
+            case "rank" | "dimension_rank":
+                return len(sizes)
+            case "numel":
+                return prod(sizes)
+        found = value.attributes.get(name, UNDEFINED)
+        return UNDEFINED if found is ANYTHING else found
+
+    # --- values ---
+
+    def value(self, slot: Slot) -> Given:
+        """Return the value of a slot. Raises Rejected, NoMeaning."""
+        if slot not in self._known:
+            if slot in self._under_way:
+                raise NoMeaning(f"`{slot.name}` depends on itself")
+            self._under_way.add(slot)
+            try:
+                self._known[slot] = self._computed(slot)
+            finally:
+                self._under_way.remove(slot)
+        return self._known[slot]
+
+    def _computed(self, slot: Slot) -> Given:
+        found: Given = UNDEFINED
+        if slot.lets:
+            found = self._evaluate(*slot.lets[0])
+            if found is UNDEFINED:
+                raise NoMeaning(f"the value of `{slot.name}` is not known")
+        elif slot.described:
+            found = self.tree(slot.described[0], slot)
+        given = self._given.get(slot, UNDEFINED)
+        if found is UNDEFINED:
+            return self._leaf(slot) if given is UNDEFINED else given
+        if given is not UNDEFINED:
+            self._agree(found, given)
+        return found
+
+    def _agree(self, found: Given, given: Given) -> None:
+        """Reject a way that binds a parameter to another kind of value than is given."""
+        if isinstance(found, Formula) and isinstance(given, Formula):
+            self._unify(self._formulas.sizes(found), self._formulas.sizes(given))
+        elif isinstance(found, Formula) or isinstance(given, Formula):
+            raise Impossible("another kind of value")
+        elif is_number(found) and is_number(given):
+            self._unify(found, given)
+        elif found != given:
+            raise Impossible(f"{found} is not {given}")
+
+    def tree(self, tree: Tree, slot: Slot | None = None) -> Given:
+        """Return the value of a tree, which describes the slot."""
+        match tree:
+            case Slot():
+                return self.value(tree)
+            case Meant(definition, actuals):
+                return self._meant(definition, tuple(map(self.value, actuals)), slot)
+            case Application(operator, operands):
+                return self._applied(operator, operands, slot)
+
+    def _meant(self, definition: Definition, values: tuple[Given, ...], slot: Slot | None) -> Given:
+        """Return the meaning of a call. Where it says how the result depends on its own shape, that
+        is what guards say, or any of the same elements.
+        """
+        if not takes_shape(definition):
+            return self._mean(definition, values)
+        first = values[0]
+        if not isinstance(first, Formula) or _is_several(first):
+            return self._mean(definition, (*values, ()))
+        own = self._formulas.sizes(first)
+        shape = self._shape(own, slot)
+        self._equal.append((prod(own), prod(shape)))
+        found = self._mean(definition, (*values, shape))
+        if isinstance(found, Formula):
+            self._equal.append((self._formulas.sizes(found), shape))
+        return found
+
+    def _shape(self, own: tuple[Given, ...], slot: Slot | None) -> tuple[Given, ...]:
+        """Return the shape of a view of a tensor of the shape `own`: what guards say, or new."""
+        found = self._said_shape(slot)
+        if found is not None:
+            return found
+        ranks = list(dict.fromkeys((len(own), 2, 3)))
+        return tuple(self._world.size() for _ in range(ranks[self._choose(len(ranks))]))
+
+    def _applied(self, operator: Operator, trees: tuple[Tree, ...], slot: Slot | None) -> Given:
+        said = slot.arguments if slot else {}
+        if operator == LITERAL:
+            return self._literal(said)
+        operands = [self.tree(tree) for tree in trees]
+        if operator in (CONS, NIL):
+            return (operands[0], *operands[1]) if operands else ()
+        needed = 1 + (operator.name in ELEMENTS and operator.name != "aten.clamp")
+        if None in operands[:needed]:
+            raise Impossible("None is no tensor")
+        if operator.name not in OF_SEVERAL and any(map(_is_several, operands)):
+            raise Impossible("several tensors as one")
+        attributes: dict[str, Given] = dict.fromkeys(operator.attribute_defaults, ANYTHING)
+        for name, argument in said.items():
+            attributes[name] = self._argument(argument)
+        count_dims(operator, operands, attributes)
+        if attributes.get("keepdim") is ANYTHING:
+            attributes["keepdim"] = bool(self._choose(2))
+        is_free = any(
+            value is ANYTHING
+            for name, value in attributes.items()
+            if name not in ("implicit", "dtype")
+        )
+        if (operator.name in VIEWS and is_free) or operator.name in LIKE_ANOTHER:
+            return self._view(operator, operands, slot)
+        return self._formulas.apply(operator.name, operands, attributes)
+
+    def _literal(self, said: Mapping[str, Argument]) -> Given:
+        value = self._argument(said["value"]) if "value" in said else self._world.real()
+        return self._number(value)
+
+    def _number(self, value: Given) -> Given:
+        if value is None or isinstance(value, (str, bool)):
+            return value
+        made = self._formulas.number(value)
+        made.attributes["given"] = value  # type: ignore[index]
+        return made
+
+    def _argument(self, argument: Argument) -> Given:
+        said = argument.value
+        if said is not None:
+            found = self.value(said) if isinstance(said, Slot) else self._evaluate(*said)
+            return ANYTHING if found is UNDEFINED else found
+        if argument.length is None:
+            return ANYTHING
+        length = evaluate(argument.length, lambda _: UNDEFINED)
+        items = [Argument(argument.items.get(i)) for i in range(int(length))]  # type: ignore[call-overload]
+        return tuple(map(self._argument, items))
+
+    def _view(self, operator: Operator, operands: list[Given], slot: Slot | None) -> Formula:
+        """Return a view in any shape, which guards decide."""
+        x: Formula = operands[0]
+        own = self._formulas.sizes(x)
+        sizes = self._shape(own, slot)
+        rank = len(sizes)
+        kind = operator.name.partition(".")[2]
+        if kind == "slice":
+            self._equal.append((own, sizes))
+            return x
+        if kind == "expand":
+            if rank < len(own):
+                raise Rejected("fewer dimensions")
+            for n, m in zip(own[::-1], sizes[::-1], strict=False):
+                if n != 1:
+                    self._equal.append((n, m))
+            return self._formulas.apply("aten.expand", [x], {}, sizes)
+        self._equal.append((prod(own), prod(sizes)))
+        return self._formulas.apply("aten.view", [x], {}, sizes)
+
+    def _said_shape(self, slot: Slot | None) -> tuple[Given, ...] | None:
+        """Return the shape that a guard says of a slot, or of a name for the same value."""
+        while slot is not None:
+            if slot in self.shapes:
+                return self.shapes[slot]
+            for guard, names in self._way.guards:
+                match guard:
+                    case Equal(Attribute(name, "shape"), other) if names.get(name) is slot:
+                        found = self._evaluate(other, names)
+                        if isinstance(found, tuple):
+                            return found
+            slot = self._aliases.get(slot)
+        return None
+
+    # --- variables ---
+
+    def _leaf(self, slot: Slot) -> Given:
+        if VALUE in slot.arguments:
+            return self._number(self._argument(slot.arguments[VALUE]))
+        uses = self._uses.get(slot, {})
+        if uses.get("value"):
+            return self._number(self._world.real())
+        domain: Domain = {}
+        for definition, parameter in uses.get("calls", ()):
+            domain |= self._domains.of(definition, parameter)
+        if "argument" in uses:
+            domain |= uses["argument"]
+        if uses.get("operand") or not domain:
+            domain.setdefault(TENSOR, TENSOR)
+        values = list(domain.values())
+        chosen = values[self._choose(len(values))]
+        if chosen is TENSOR:
+            return self._tensor(slot)
+        if chosen is NUMBER:
+            return self._world.real()
+        if chosen is SIZE:
+            return self._world.size()
+        if chosen is UNKNOWN:
+            raise NoMeaning(f"`{slot.name}` may be anything")
+        return chosen
+
+    def _tensor(self, slot: Slot) -> Formula:
+        dtype, kind = self._type(slot)
+        if dtype is not None:
+            self.dtypes[slot] = dtype
+        shapes = self._shapes()
+        shape = shapes[self._choose(len(shapes))]
+        made = self._formulas.read([n or self._world.size() for n in shape], kind)
+        self._rank = made.tensor.rank if self._rank is None else self._rank
+        if dtype is not None:
+            made.attributes["dtype"] = dtype  # type: ignore[index]
+        return made
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes that a new tensor may have, with 0 for a size: that of the first one is
+        of any rank, and the others are like it, a column or a row of it, or of a low rank.
+        """
+        if self._rank is None:
+            return [(0,) * rank for rank in RANKS]
+        rank = self._rank
+        alike = [(0,) * rank]
+        alike += [(0,) + (1,) * (rank - 2)] if rank > 2 else []
+        return list(dict.fromkeys((*alike, (0,), (0, 0), ())))
+
+    def _type(self, slot: Slot) -> tuple[torch.dtype | None, str]:
+        """Return the type that a guard says, and whether it is of numbers or truth values."""
+        for guard, names in self._way.guards:
+            for tested, expected in dtype_tests(guard):
+                same = names.get(tested) is slot
+                if same and isinstance(expected, torch.dtype):
+                    if expected.is_floating_point:
+                        return expected, "real"
+                    return expected, "truth" if expected == torch.bool else "whole"
+        return None, "real"
+
+
+def _is_of_none(guard: Guard) -> bool:
+    """Return whether a guard asks whether a name stands for None."""
+    expression = getattr(guard, "expression", None)
+    return isinstance(expression, Apply) and expression.function.name == "is_none"
+
+
+def _is_several(value: Given) -> bool:
+    return isinstance(value, tuple) or (
+        isinstance(value, Formula) and isinstance(value.value, tuple)
+    )
