@@ -52,7 +52,6 @@ VIEWS: Final = named(
     "expand slice unsqueeze squeeze",
 )
 """Operators whose result has the shape that guards say, where arguments may be anything."""
-
 LIKE_ANOTHER: Final = ("aten.view_as", "aten.reshape_as")
 """Operators that take the shape of another operand."""
 OF_SEVERAL: Final = ("getitem", "aten.cat", "aten.stack", "aten.einsum", "aten.index")
