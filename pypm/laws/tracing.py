@@ -152,7 +152,7 @@ def _called(
 ) -> Given:
     name = getattr(func, "__name__", "")
     if name == "__get__":
-        return _read(args[0], func.__self__.__name__)
+        return _read(args[0], _ATTRIBUTE(func))
     if name in _QUESTIONS and isinstance(args[0], SymbolicTensor):
         return _QUESTIONS[name](args[0], *args[1:], **kwargs)
     overload = func.default if isinstance(func, OpOverloadPacket) else func
@@ -234,6 +234,10 @@ def _dtype(made: Formula, given: Given, operands: Sequence[SymbolicTensor]) -> t
         if other.dtype_.is_floating_point:
             found = torch.promote_types(found, other.dtype_)
     return found
+
+
+_ATTRIBUTE: Final = operator.attrgetter("__self__.__name__")
+"""The name of the attribute that a getter reads."""
 
 
 def _is_method(func: Callable[..., Given]) -> bool:

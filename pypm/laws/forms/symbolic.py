@@ -211,11 +211,11 @@ class SymbolicAlgebra:
         parts = [maximum(of(index), names) for index, names in self.indices(size)]
         return functions.function("max", *parts)
 
-    def divided(self, index: Poly, by: Poly) -> tuple[Poly, Poly]:
+    def divided(self, index: Poly | int, by: Poly | int) -> tuple[Poly, Poly]:
         """Return quotient and remainder, as symbols of their own where they are not known."""
+        index, by = (n if isinstance(n, Poly) else rational(n) for n in (index, by))
         if by == 1:
             return index, rational(0)
-        index, by = (n if isinstance(n, Poly) else rational(n) for n in (index, by))
         numbers = index.constant, by.constant
         if numbers[0] is not None and numbers[1] is not None:
             return rational(numbers[0] // numbers[1]), rational(numbers[0] % numbers[1])
