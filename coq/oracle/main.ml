@@ -149,6 +149,7 @@ let answer line =
   | [ "infer"; p ] -> checks (oracle_infer (pattern p))
   | "legal" :: fields -> Rewrites.verdict fields
   | "ring" :: fields -> Rings.verdict fields
+  | "equation" :: fields -> Equations.verdict fields
   | _ -> raise (Syntax "no such query")
 
 let () =
