@@ -100,6 +100,14 @@ def gru(x: Tensor, w: Tensor, u: Tensor, h: Tensor) -> Tensor:
     return torch.stack(states)
 
 
+def rnn(x: Tensor, w: Tensor, u: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(len(x)):
+        h = (x[t] @ w + h @ u).tanh()
+        states.append(h)
+    return torch.stack(states)
+
+
 def vectors(steps: int) -> list[Tensor]:
     heads = 1, HEADS, steps
     q, k, v = (torch.randn(*heads, SIZE) for _ in range(3))
@@ -140,6 +148,7 @@ LOOPS: Final[dict[str, tuple[Callable[..., Tensor], Callable[[int], list[Tensor]
     "RWKV-4": (time_mixing, mixed),
     "LSTM": (lstm, gates(4, 2)),
     "GRU": (gru, gates(3, 1)),
+    "RNN": (rnn, gates(1, 1)),
 }
 """By the name: the loop, and its inputs for a number of steps."""
 

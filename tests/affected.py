@@ -58,6 +58,10 @@ READERS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/evolve/test_rules.py",
         "tests/evolve/test_command.py",
     ),
+    "benchmarks/evolve/hopper_gelu/": (
+        "tests/evolve/test_tiles.py",
+        "tests/evolve/test_command.py",
+    ),
     "pypm/problems/worker/": ("tests/problems/test_problems.py",),
     "pypm/tools/report_page/": ("tests/tools/test_show.py", "tests/tools/test_browser.py"),
     "tests/golden/": ("tests/lang/test_golden.py",),

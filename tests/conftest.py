@@ -7,20 +7,47 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Final
 
 import pytest
-import torch
+from _pytest.doctest import DoctestModule
 
-from pypm.kernels.support.devices import as_on_a_gpu
+from tests.caches import CACHE, fresh_cache_in
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_earlier_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Compiled graphs of an earlier run are not found: a pass that they skip has no report."""
+def _no_earlier_run(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Compiled graphs of an earlier run are not found: a pass that they skip has no report.
+
+    Workers share the kernels in C++.
+    """
+    run = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        run = run.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        patch.setenv(CACHE, fresh_cache_in(tmp_path_factory.mktemp("inductor"), run / "kernels"))
         yield
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[Executor]:
+    """A process whose Triton kernels are interpreted on the CPU: Triton decides when imported.
+
+    What bfloat16 the interpreter makes is cut off, not rounded, its `tl.dot` of bfloat16 is wrong,
+    and so is its float8.
+    """
+    from tests.kernels.triton_checks import take_numbers_as_masks
+
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TRITON_INTERPRET", "1")
+            process.submit(take_numbers_as_masks).result()
+        yield process
 
 
 LONG: Final = 30.0
@@ -76,6 +103,19 @@ class Seconds:
                 terminalreporter.write_line(f"{spent:.0f} CPU seconds in {file}")
 
 
+class Doctests:
+    """Modules without doctests are not searched for them, which takes a third of a collection."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(
+        self, file_path: Path
+    ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+        found = yield
+        if b">>>" in file_path.read_bytes():
+            return found
+        return [each for each in found if not isinstance(each, DoctestModule)]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Inductor's C++ has no vectors in quick runs, which compiles in half of the time, and needs no
     programs to find out which vectors there are. It reads the variable when it is imported, which
@@ -86,8 +126,20 @@ def pytest_configure(config: pytest.Config) -> None:
     # pytest gives its handler to loggers that do not propagate; torch would print what it traces
     logging.getLogger("torch.__trace").propagate = True
     config.pluginmanager.register(Clock())
+    config.pluginmanager.register(Doctests())
     if getattr(config, "cache", None) is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Seconds(config.cache))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported stays, so nobody looks for garbage in it, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -112,15 +164,30 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """Nobody looks at all that is left, twice, for garbage."""
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _same_numbers() -> None:
-    """Random tensors do not depend on which tests ran before."""
-    torch.manual_seed(0)
+    """Random tensors do not depend on which tests ran before.
+
+    `torch.manual_seed` formats the stack for each kind of device that is not there.
+    """
+    import torch  # late: the process that waits for the workers needs none
+
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(0)
 
 
 @pytest.fixture
 def gpu() -> Iterator[None]:
     """Rules act as on a GPU."""
+    from pypm.kernels.support.devices import as_on_a_gpu
+
     with as_on_a_gpu():
         yield
 

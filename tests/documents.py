@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.caches import CACHE, fresh_cache_in
+
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BETWEEN, AFTER = "\x1e", "\x1d"
 RUNNER = f"""
@@ -43,7 +45,7 @@ def run(pages: Sequence[Path], folder: Path) -> dict[str, list[str]]:
     for page in pages:
         code = [block if can_run(block) else "\n" for block in blocks(page, "python")]
         (folder / f"{page.stem}.py").write_text(f"print({BETWEEN!r}, end='')\n".join(code))
-    fresh = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+    fresh = {**os.environ, CACHE: fresh_cache_in(folder / "cache")}
     command = [sys.executable, "-W", "ignore", "-c", RUNNER, *(f"{p.stem}.py" for p in pages)]
     done = subprocess.run(
         command, env=fresh, cwd=folder, capture_output=True, text=True, check=False

@@ -17,6 +17,7 @@ from examples.demo.scenes import SCENES, Scene
 from pypm.fx import Report, first
 from pypm.fx.reporting.report import RefusalRecord
 from pypm.tools import Times
+from tests.caches import CACHE, fresh_cache_in
 from tests.documents import AFTER, RUNNER
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -44,7 +45,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     fresh = {
         **os.environ,
         "PYTHONPATH": str(EXAMPLES.parent),
-        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("cache")),
+        CACHE: fresh_cache_in(tmp_path_factory.mktemp("cache")),
         "TRITON_INTERPRET": "1",  # 02 sets it too late here: other examples import triton
     }
     scripts = [EXAMPLES / f"{name}.py" for name in SHOWN]

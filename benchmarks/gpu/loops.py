@@ -24,7 +24,7 @@ from pypm.rules import loops as rules
 STEPS: Final = 128
 ORDER: Final = ("recurrence", "selective scan", "RWKV-4", "gated delta rule", "linear attention")
 """The loops, those first that `torch.compile` alone compiles soonest."""
-LEFT: Final = ("LSTM", "GRU")
+LEFT: Final = ("LSTM", "GRU", "RNN")
 
 
 def compiled(loop: Callable[..., Tensor], args: list[Tensor], options: Any) -> tuple[Any, float]:

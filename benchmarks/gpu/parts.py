@@ -40,4 +40,6 @@ PARTS: Final = (
     Part("pages", 45, "attention over pages"),
     Part("loops", 110, "loops rolled up"),
     Part("tiles", 150, "kernels of tile programs: results, repeated launches, times"),
+    Part("ablation", 60, "kernels of tile programs beside plain Triton of the same tiles"),
+    Part("events", 150, "a step of decoding as one kernel: results, 20,000 launches, times"),
 )

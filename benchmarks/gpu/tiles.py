@@ -157,7 +157,7 @@ def agreement(text: str, rings: Rings) -> Row:
 def called(operands: list[Tensor], text: str, rings: Rings) -> Tensor:
     """Return a kernel's result, also of sizes that the operator refuses for want of tiles."""
     with mock.patch.object(launch, "FEWEST", 0):
-        return tile_kernel(operands, text, [*rings])
+        return tile_kernel(operands, text, [*rings])[0]
 
 
 def repeated(depth: int, in_flight: int) -> Row:
@@ -197,7 +197,7 @@ def layer(name: str, sizes: tuple[int, int, int]) -> Row:
     alone: Any = torch.compile(function, dynamic=False)
 
     def ours(*args: Tensor) -> Tensor:
-        return tile_kernel([*args], text, [*USUAL])
+        return tile_kernel([*args], text, [*USUAL])[0]
 
     torch.testing.assert_close(ours(*args), function(*args), atol=5e-2, rtol=5e-2)
     times = both({n: (f, args) for n, f in {"eager": function, "alone": alone, "": ours}.items()})
@@ -210,7 +210,7 @@ def layer(name: str, sizes: tuple[int, int, int]) -> Row:
 
 def by_rings(rings: Rings) -> Row:
     args = drawn(parsed(PRODUCT), *LAYERS[0])
-    micros = 1e3 * in_one(lambda *args: tile_kernel([*args], PRODUCT, [*rings]), *args).device
+    micros = 1e3 * in_one(lambda *args: tile_kernel([*args], PRODUCT, [*rings])[0], *args).device
     m, n, k = LAYERS[0]
     return [micros, 2e-6 * m * n * k / micros, OK]
 

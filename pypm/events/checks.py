@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import networkx as nx
 
-from pypm.events.grids import EventError, Sizes, TileGraph, TileMap, Tiles, refuse
+from pypm.events.grids import ElementsOf, EventError, Sizes, TileGraph, TileMap, Tiles, refuse
 from pypm.events.tasks import GridTask, TaskTable, lowered
 
 __all__ = ["check_events", "check_order", "check_queues", "check_tiles", "checked"]
@@ -20,16 +20,22 @@ __all__ = ["check_events", "check_order", "check_queues", "check_tiles", "checke
 Tile = tuple[str, Tiles]
 
 
-def checked(graph: TileGraph, sizes: Sizes) -> TaskTable:
-    """Return the table of tasks of a graph that passes all checks. Raises EventError otherwise."""
-    check_tiles(graph, sizes)
-    table = lowered(graph, sizes)
+def checked(graph: TileGraph, sizes: Sizes, data: ElementsOf | None = None) -> TaskTable:
+    """Return the table of tasks of a graph that passes all checks. Raises EventError otherwise.
+
+    Without data, tasks wait for all tiles that they may choose: if this table passes, so do those
+    for data with numbers of tiles that exist, with the same order of tasks.
+    """
+    check_tiles(graph, sizes, data)
+    table = lowered(graph, sizes, data=data)
     check_events(table)
     check_order(table)
     return table
 
 
-def check_tiles(graph: TileGraph, sizes: Sizes) -> dict[Tile, GridTask]:
+def check_tiles(
+    graph: TileGraph, sizes: Sizes, data: ElementsOf | None = None
+) -> dict[Tile, GridTask]:
     """Return the task that writes each tile.
 
     Raises EventError unless every tile of a tensor that is no input is written once, and no map
@@ -40,13 +46,13 @@ def check_tiles(graph: TileGraph, sizes: Sizes) -> dict[Tile, GridTask]:
         for at in grid.tasks(sizes):
             task = GridTask(grid, at)
             for each in grid.outputs:
-                for tile in _inside(graph, sizes, task, each):
+                for tile in _inside(graph, sizes, task, each, None):
                     other = written.setdefault((each.tensor, tile), task)
                     if other is not task:
                         what = _tile(each.tensor, tile)
                         raise refuse(f"{what} is written by {other} and again by {task}")
             for each in grid.inputs:
-                _inside(graph, sizes, task, each)
+                _inside(graph, sizes, task, each, data)
     for name in graph.tensors:
         if name not in graph.inputs:
             for tile in _all(graph.shape(name, sizes)):
@@ -55,11 +61,13 @@ def check_tiles(graph: TileGraph, sizes: Sizes) -> dict[Tile, GridTask]:
     return written
 
 
-def _inside(graph: TileGraph, sizes: Sizes, task: GridTask, each: TileMap) -> list[Tiles]:
+def _inside(
+    graph: TileGraph, sizes: Sizes, task: GridTask, each: TileMap, data: ElementsOf | None
+) -> list[Tiles]:
     shape = graph.shape(each.tensor, sizes)
-    tiles = [*each.tiles(task.at, shape)]
+    tiles = [*each.tiles(task.at, shape, data)]
     for tile in tiles:
-        if any(at >= size for at, size in zip(tile, shape, strict=True)):
+        if any(not 0 <= at < size for at, size in zip(tile, shape, strict=True)):
             what = f"{_tile(each.tensor, tile)} of a tensor of {shape} tiles"
             raise refuse(f"`{each}` of {task} is out of range: {what}")
     return tiles
@@ -85,7 +93,7 @@ def check_events(table: TaskTable) -> None:
     """Raise EventError unless each wait is for as many arrivals as its event gets, and these
     include all tasks that write what is read.
     """
-    written = check_tiles(table.graph, table.sizes)
+    written = check_tiles(table.graph, table.sizes, table.data)
     numbers = {(task.grid.name, task.at): n for n, task in enumerate(table.tasks)}
     for n, (task, waits) in enumerate(zip(table.tasks, table.waits, strict=True)):
         for event, count in waits:
@@ -94,7 +102,8 @@ def check_events(table: TaskTable) -> None:
                 name = table.events[event]
                 raise refuse(f"{task} waits for {count} arrivals at {name}, which gets {arrivals}")
         for each in task.grid.inputs:
-            for tile in each.tiles(task.at, table.graph.shape(each.tensor, table.sizes)):
+            shape = table.graph.shape(each.tensor, table.sizes)
+            for tile in each.tiles(task.at, shape, table.data):
                 writer = written.get((each.tensor, tile))
                 if writer and numbers[writer.grid.name, writer.at] not in table.before[n]:
                     what = _tile(each.tensor, tile)

@@ -2,9 +2,11 @@
 
 A layer is seven grids: queries, keys and values, each from the normalized input; attention by row
 and group of heads; its output product with the residual; the hidden units, gated or not; the output
-of the layer with the residual. A norm is no grid: each task that reads normalized rows computes it
-anew. Tiles of queries, keys and values are those of one group of heads, so attention begins with
-the group whose three products are there; all other products need whole rows.
+of the layer with the residual. With a mixture of experts the last two are three: the choice of
+experts of each row; the hidden units of each expert, for the rows that chose it; and for each row
+the sum over its experts, which waits for these alone. A norm is no grid: each task that reads
+normalized rows computes it anew. Tiles of queries, keys and values are those of one group of heads,
+so attention begins with the group whose three products are there; all others need whole rows.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ __all__ = [
     "AttentionBody",
     "DecoderLayer",
     "DecoderStep",
+    "ExpertBody",
+    "ExpertChoice",
+    "ExpertSumBody",
     "MatrixOperand",
     "NormOperands",
     "ProductBody",
+    "RouteBody",
     "cost_of",
     "decoder_graph",
 ]
@@ -48,18 +54,36 @@ class MatrixOperand:
 
 @dataclass(frozen=True, slots=True)
 class NormOperands:
-    """(x - center) / root(mean square + eps) * (weight + offset) + bias; "rms" has no center."""
+    """(x - center) / root(mean square + eps) * (weight + offset) + bias.
+
+    "rms" has no center; "rounded rms" is rounded to the type of x before it meets the weight. To
+    eps is added the number in the operand `added`, float32, if there is one.
+    """
 
     kind: str
     weight: int | None
     bias: int | None
     eps: float
     offset: float
+    added: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertChoice:
+    """Softmax over a product with the router, and the `top` largest of it for each row."""
+
+    router: MatrixOperand
+    top: int
+    normalized: bool
+    """The weights of the chosen experts are divided by their sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """One layer; integers are places among the operands."""
+    """One layer; integers are places among the operands.
+
+    With experts, gate, up and down are weights of all of them: [experts, out, in].
+    """
 
     before: NormOperands
     q: MatrixOperand
@@ -78,6 +102,7 @@ class DecoderLayer:
     up: MatrixOperand
     activation: str
     down: MatrixOperand
+    experts: ExpertChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +137,52 @@ class ProductBody:
     def cost(self) -> int:
         """Return the elements of weights that a task reads, which take most of its time."""
         return self.block * self.weight.size * (1 if self.gate is None else 2)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteBody:
+    """The experts of a row, and their weights."""
+
+    x: str
+    out: str
+    norm: NormOperands
+    experts: ExpertChoice
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertBody:
+    """`block` columns of activation(norm(x) gate) * (norm(x) up) by one expert, of its rows."""
+
+    x: str
+    choice: str
+    out: str
+    norm: NormOperands
+    layer: DecoderLayer
+    block: int
+    gate: MatrixOperand
+
+    @property
+    def cost(self) -> int:
+        """Return the elements of weights that a task with any rows reads."""
+        return 2 * self.block * self.layer.up.size
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSumBody:
+    """`block` columns of the residual and of the weighted sum over the experts of a row."""
+
+    x: str
+    choice: str
+    out: str
+    residual: str
+    layer: DecoderLayer
+    experts: ExpertChoice
+    block: int
+
+    @property
+    def cost(self) -> int:
+        """Return the elements of weights that a task reads."""
+        return self.block * self.layer.down.size * self.experts.top
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,21 +245,66 @@ def _layer(
         AttentionBody(q, k, v, attended, number, step),
     )
     before, after, kind = layer.before, layer.after, layer.activation
+    rows = ":, " if len(tensors[x]) == 2 else ""
+    if layer.experts is None:
+        last = (
+            ProductBody(middle, hidden, layer.up, COLUMNS, after, layer.gate, kind),
+            ProductBody(hidden, result, layer.down, COLUMNS, residual=middle),
+        )
+        ends = [
+            product(last[0], (f"j -> {middle}[:]",)),
+            product(last[1], (f"j -> {hidden}[:]", f"j -> {middle}[j]")),
+        ]
+    else:
+        ends = _experts(number, layer, layer.experts, middle, result, tensors)
     bodies = (
         ProductBody(x, q, layer.q, step.heads * step.size, before),
         ProductBody(x, k, layer.k, step.size, before),
         ProductBody(x, v, layer.v, step.size, before),
         ProductBody(attended, middle, layer.out, COLUMNS, residual=x),
-        ProductBody(middle, hidden, layer.up, COLUMNS, after, layer.gate, kind),
-        ProductBody(hidden, result, layer.down, COLUMNS, residual=middle),
     )
     return [
-        *(product(body, (f"j -> {x}[:]",)) for body in bodies[:3]),
+        *(product(body, (f"j -> {x}[{rows}:]",)) for body in bodies[:3]),
         attention,
-        product(bodies[3], (f"j -> {attended}[:, :]", f"j -> {x}[j]")),
-        product(bodies[4], (f"j -> {middle}[:]",)),
-        product(bodies[5], (f"j -> {hidden}[:]", f"j -> {middle}[j]")),
+        product(bodies[3], (f"j -> {attended}[:, :]", f"j -> {x}[{rows}j]")),
+        *ends,
     ]
+
+
+def _experts(
+    number: int,
+    layer: DecoderLayer,
+    experts: ExpertChoice,
+    x: str,
+    result: str,
+    tensors: dict[str, tuple[int | str, ...]],
+) -> list[Grid]:
+    """Return the grids of a mixture of experts, and add the tensors that they write."""
+    choice, hidden = f"e{number}", f"h{number}"
+    count, units, wide = experts.router.columns, layer.up.columns, layer.down.columns
+    tiles, columns = -(-units // COLUMNS), -(-wide // COLUMNS)
+    tensors[choice] = (ROWS, experts.top)
+    tensors[hidden] = (count, tiles)
+    tensors[result] = (ROWS, columns)
+    assert layer.gate is not None, "experts have gates"
+    norm = layer.after
+    return [
+        Grid(
+            choice, {"b": ROWS}, (f"b -> {x}[:]",), (f"b -> {choice}[b, :]",),
+            RouteBody(x, choice, norm, experts),
+        ),
+        Grid(
+            hidden, {"e": count, "j": tiles}, (f"e,j -> {choice}[:, :]", f"e,j -> {x}[:]"),
+            (f"e,j -> {hidden}[e, j]",),
+            ExpertBody(x, choice, hidden, norm, layer, COLUMNS, layer.gate),
+        ),
+        Grid(
+            result, {"b": ROWS, "j": columns},
+            (f"b,j -> {hidden}[{choice}[b, :], :]", f"b,j -> {x}[j]"),
+            (f"b,j -> {result}[b, j]",),
+            ExpertSumBody(hidden, choice, result, x, layer, experts, COLUMNS),
+        ),
+    ]  # fmt: skip
 
 
 def cost_of(keys: int) -> Callable[[GridTask], float]:
@@ -196,7 +312,7 @@ def cost_of(keys: int) -> Callable[[GridTask], float]:
 
     def cost(task: GridTask) -> float:
         body = task.grid.body
-        if isinstance(body, ProductBody):
+        if isinstance(body, (ProductBody, ExpertBody, ExpertSumBody)):
             return body.cost
         return body.cost(keys) if isinstance(body, AttentionBody) else 1.0
 

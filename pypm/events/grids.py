@@ -7,6 +7,12 @@ its indices. A map says which tiles of a tensor a task reads or writes:
     "b,j -> x[b, :]"            all tiles of an axis
     "b,j -> x[b, 4*j:4*j+4]"    as many as four side by side
 
+What a task reads may depend on data. The numbers of tiles are then elements of another tensor,
+which has a tile for each element, and which the task reads as well:
+
+    "b,j -> h[topk[b, :], j]"                  the tiles with the numbers topk[b, :]
+    "e -> x[range(ptr[e], ptr[e+1]), :]"       those from ptr[e] on, before ptr[e+1]
+
 Sizes are numbers or names; a name, as "B" for the rows of a batch, gets a number when the graph is
 cut into tasks. Nobody writes events or counts: `pypm.events.tensors` derives them from the maps.
 """
@@ -15,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -23,6 +29,8 @@ from typing import Final, TypeAlias
 from pypm.diagnostics import Diagnostic, PyPMError
 
 __all__ = [
+    "ChosenTiles",
+    "ElementsOf",
     "EventError",
     "Grid",
     "Size",
@@ -40,6 +48,8 @@ Sizes: TypeAlias = Mapping[str, int]
 """Numbers for names."""
 Tiles: TypeAlias = tuple[int, ...]
 """Coordinates of one tile, or of one task."""
+ElementsOf: TypeAlias = Mapping[str, Mapping[Tiles, int]]
+"""The elements of tensors that hold numbers of tiles."""
 
 
 class EventError(PyPMError):
@@ -67,29 +77,74 @@ class TilePart:
 
 
 @dataclass(frozen=True, slots=True)
+class ChosenTiles:
+    """The tiles of one axis whose numbers are elements of a tensor, or from one to the next."""
+
+    source: TileMap
+    is_range: bool
+    index: None = field(default=None, init=False)
+    length: int = field(default=1, init=False)
+
+    def __str__(self) -> str:
+        name, parts = self.source.tensor, ", ".join(map(str, self.source.parts))
+        return f"range({name}[{parts}], {name}[{parts}+1])" if self.is_range else f"{name}[{parts}]"
+
+    @property
+    def read(self) -> TileMap:
+        """Return the map of the elements that a task reads: of a range, all."""
+        if not self.is_range:
+            return self.source
+        return TileMap(self.source.indices, self.source.tensor, (TilePart(None),))
+
+    def numbers(self, at: Tiles, data: ElementsOf) -> Iterable[int]:
+        """Return the numbers of the tiles for a task. Raises EventError if they are not known."""
+        name = self.source.tensor
+        if name not in data:
+            raise refuse(f"`{self}` has no data", help=f"pass the elements of `{name}`")
+        known = data[name]
+        shape = tuple(1 + max(axis) for axis in zip(*known, strict=True))
+        places = [*self.source.tiles(at, shape)]
+        if not self.is_range:
+            return dict.fromkeys(known[place] for place in places)
+        ((n,),) = places
+        return range(known[n,], known[n + 1,])
+
+
+@dataclass(frozen=True, slots=True)
 class TileMap:
     """The tiles of one tensor that a task reads or writes."""
 
     indices: tuple[str, ...]
     tensor: str
-    parts: tuple[TilePart, ...]
+    parts: tuple[TilePart | ChosenTiles, ...]
 
     def __str__(self) -> str:
         return f"{','.join(self.indices)} -> {self.tensor}[{', '.join(map(str, self.parts))}]"
 
-    def tiles(self, task: Tiles, shape: Tiles) -> Iterator[Tiles]:
-        """Yield the tiles for a task, which may lie outside of a tensor of this shape."""
+    @property
+    def chosen(self) -> tuple[ChosenTiles, ...]:
+        """Return the parts that depend on data."""
+        return tuple(part for part in self.parts if isinstance(part, ChosenTiles))
+
+    def tiles(self, task: Tiles, shape: Tiles, data: ElementsOf | None = None) -> Iterator[Tiles]:
+        """Yield the tiles for a task, which may lie outside of a tensor of this shape; without
+        data, all that the task may choose.
+        """
         at = dict(zip(self.indices, task, strict=True))
-        ranges = [
-            range(size)
-            if part.index is None
-            else range(part.length * at[part.index], part.length * (at[part.index] + 1))
-            for part, size in zip(self.parts, shape, strict=True)
-        ]
-        return itertools.product(*ranges)
+
+        def along(part: TilePart | ChosenTiles, size: int) -> Iterable[int]:
+            if isinstance(part, ChosenTiles):
+                return range(size) if data is None else part.numbers(task, data)
+            if part.index is None:
+                return range(size)
+            return range(part.length * at[part.index], part.length * (at[part.index] + 1))
+
+        return itertools.product(*(along(*each) for each in zip(self.parts, shape, strict=True)))
 
 
-_MAP: Final = re.compile(r"(?P<indices>[\w,\s]*)->\s*(?P<tensor>[\w.]+)\s*\[(?P<parts>[^\]]*)\]\s*")
+_MAP: Final = re.compile(r"(?P<indices>[\w,\s]*)->\s*(?P<tensor>[\w.]+)\s*\[(?P<parts>.*)\]\s*")
+_CHOSEN: Final = re.compile(r"([\w.]+)\[([^\[\]]*)\]")
+_RANGE: Final = re.compile(r"range\(([\w.]+)\[(\w+)\],([\w.]+)\[(\w+)\+1\]\)")
 _SPAN: Final = re.compile(r"(\d+)\*(\w+):(\d+)\*(\w+)\+(\d+)")
 
 
@@ -99,15 +154,47 @@ def parsed(text: str) -> TileMap:
     if found is None:
         raise refuse(f"`{text}` is no map", help='write it as "b,j -> x[b, :]"')
     indices = tuple(filter(None, (name.strip() for name in found["indices"].split(","))))
-    parts = tuple(_part(part.replace(" ", ""), text) for part in found["parts"].split(","))
-    unknown = [part.index for part in parts if part.index not in (None, *indices)]
+    parts = tuple(_part(part, text, indices) for part in _split(found["parts"].replace(" ", "")))
+    flat = [each for part in parts for each in _plain(part)]
+    unknown = [part.index for part in flat if part.index not in (None, *indices)]
     if unknown or len({*indices}) < len(indices):
         what = f"uses `{unknown[0]}`, which is no index of it" if unknown else "repeats an index"
         raise refuse(f"`{text}` {what}")
     return TileMap(indices, found["tensor"], parts)
 
 
-def _part(text: str, whole: str) -> TilePart:
+def _split(parts: str) -> list[str]:
+    """Split a text at the commas outside of brackets."""
+    found, depth = [""], 0
+    for letter in parts:
+        depth += (letter in "[(") - (letter in "])")
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return found
+
+
+def _plain(part: TilePart | ChosenTiles) -> Iterator[TilePart]:
+    """Yield the parts by which tiles are named, also those of a tensor of numbers."""
+    inner = part.source.parts if isinstance(part, ChosenTiles) else (part,)
+    for each in inner:
+        assert isinstance(each, TilePart), "numbers of tiles are not chosen by others"
+        yield each
+
+
+def _part(text: str, whole: str, indices: tuple[str, ...]) -> TilePart | ChosenTiles:
+    span = _RANGE.fullmatch(text)
+    if span is not None and (span[1], span[2]) == (span[3], span[4]):
+        return ChosenTiles(TileMap(indices, span[1], (TilePart(span[2]),)), True)
+    chosen = _CHOSEN.fullmatch(text)
+    if chosen is not None:
+        inner = tuple(_plain_part(part, whole) for part in chosen[2].split(","))
+        return ChosenTiles(TileMap(indices, chosen[1], inner), False)
+    return _plain_part(text, whole)
+
+
+def _plain_part(text: str, whole: str) -> TilePart:
     if text == ":":
         return TilePart(None)
     if text.isidentifier():
@@ -117,7 +204,8 @@ def _part(text: str, whole: str) -> TilePart:
         return TilePart(span[2], int(span[1]))
     raise refuse(
         f"`{text}` in `{whole}` names no tiles",
-        help="tiles of an axis are `i`, `:`, or `4*i:4*i+4` with the same number three times",
+        help="tiles of an axis are `i`, `:`, `4*i:4*i+4` with the same number three times, or"
+        " chosen by a tensor, `ids[i, :]` or `range(ptr[i], ptr[i+1])`",
     )
 
 
@@ -131,7 +219,8 @@ class Grid:
         reads, writes: texts of maps, each with the grid's indices.
         body: the computation of a task, for a backend; not looked at here.
 
-    Raises EventError if a text is no map, or has other indices.
+    Raises EventError if a text is no map, or has other indices, or if what is written depends on
+    data: nothing would say that each tile is written once.
     """
 
     name: str
@@ -145,10 +234,15 @@ class Grid:
             if each.indices != tuple(self.sizes):
                 known = ", ".join(self.sizes)
                 raise refuse(f"`{each}` of grid `{self.name}` has other indices than {known}")
+        for each in self.outputs:
+            if each.chosen:
+                raise refuse(f"what `{each}` of grid `{self.name}` writes depends on data")
 
     @cached_property
     def inputs(self) -> tuple[TileMap, ...]:
-        return tuple(map(parsed, self.reads))
+        """Return the maps of what a task reads, first of the numbers by which it chooses tiles."""
+        found = tuple(map(parsed, self.reads))
+        return tuple(dict.fromkeys((*(c.read for m in found for c in m.chosen), *found)))
 
     @cached_property
     def outputs(self) -> tuple[TileMap, ...]:

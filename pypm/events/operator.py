@@ -18,9 +18,11 @@ from pypm.kernels.attention.dense import products
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 
-__all__ = ["SOURCE", "compute", "decoder_step", "reference"]
+__all__ = ["SOURCE", "TYPES", "compute", "decoder_step", "reference"]
 
 SOURCE: Final = Path(__file__).with_name("step.cpp")
+TYPES: Final = (torch.float32, torch.bfloat16)
+"""Types of the kernel in C++: of all operands but masks, which are float32, and positions."""
 
 
 def compute(x: Tensor, tensors: list[Tensor], program: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -34,7 +36,7 @@ def compute(x: Tensor, tensors: list[Tensor], program: str) -> tuple[Tensor, Ten
 
 def unsupported(x: Tensor) -> str | None:
     """Return why the kernel in C++ does not take these operands, or None."""
-    return native.unsupported(SOURCE, (torch.float32,), x)
+    return native.unsupported(SOURCE, TYPES, x)
 
 
 def reference(x: Tensor, tensors: list[Tensor], program: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,31 +60,26 @@ class _Interpreter:
         self.values = {
             f"t{n}": each for n, each in enumerate((x.reshape(-1, x.shape[-1]), *tensors))
         }
+        self.tops: list[int] = []
+        self.choices: dict[str, tuple[Tensor, Tensor]] = {}
+        """Numbers and weights of experts, [batch, top]."""
         self.keys: list[Tensor] = []
         self.new_values: list[Tensor] = []
 
     def run(self, program: str) -> tuple[Tensor, Tensor, Tensor]:
+        choices = program.splitlines()[1].split("choices")[1].split()
+        self.tops = [int(word) for word in choices[1::2]]
         for line in program.splitlines()[5:]:
             words = iter(line.split())
             kind = next(words)
             _skip_events(words)
-            if kind == "product":
-                self._product(words)
-            else:
-                self._attention(words)
+            getattr(self, f"_{kind}")(words)
         keys, values = torch.stack(self.keys), torch.stack(self.new_values)
         return self.values["r"].reshape(self.x.shape), keys, values
 
     def _product(self, words: Iterator[str]) -> None:
         x, residual, out = self.values[next(words)], self.values.get(next(words)), next(words)
-        kind = NORMS[int(next(words))]
-        weight, bias = self.values.get(next(words)), self.values.get(next(words))
-        eps, offset = float(next(words)), float(next(words))
-        if kind is not None:
-            x = x - x.mean(-1, keepdim=True) if kind == "layer" else x
-            x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
-            x = x if weight is None else x * (weight + offset)
-            x = x if bias is None else x + bias
+        x = self._normed(x, words)
         matrices = [[next(words) for _ in range(4)] for _ in range(2)]
         activation = ACTIVATIONS[int(next(words))]
         _, columns, _ = (int(next(words)) for _ in range(3))
@@ -90,6 +87,51 @@ class _Interpreter:
         assert y is not None
         y = _activated(y, activation) if gate is None else _activated(gate, activation) * y
         self.values[out] = y if residual is None else y + residual
+
+    def _normed(self, x: Tensor, words: Iterator[str]) -> Tensor:
+        kind = NORMS[int(next(words))]
+        weight, bias = self.values.get(next(words)), self.values.get(next(words))
+        eps, offset = float(next(words)), float(next(words))
+        added = self.values.get(next(words), 0.0)
+        return x if kind is None else _normed(x, kind, (weight, offset), bias, eps + added)
+
+    def _route(self, words: Iterator[str]) -> None:
+        x = self._normed(self.values[next(words)], words)
+        router, size = [next(words) for _ in range(4)], int(next(words))
+        count = self.values[router[0]].numel() // size
+        logits = self._linear(x, router, count)
+        assert logits is not None
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        is_normalized, choice = next(words) == "1", next(words)
+        weights, numbers = logits.softmax(-1, dtype=wide).topk(self.tops[int(choice)], -1)
+        weights = weights / weights.sum(-1, keepdim=True) if is_normalized else weights
+        self.choices[choice] = numbers, weights
+
+    def _hidden(self, words: Iterator[str]) -> None:
+        x, out = self.values[next(words)], next(words)
+        x = self._normed(x, words)
+        up, gate = ([next(words) for _ in range(4)] for _ in range(2))
+        activation, _, columns, _ = (int(next(words)) for _ in range(4))
+        numbers, _ = self.choices[next(words)]
+        y, z = (self._by_experts(x[:, None], each, columns, numbers) for each in (up, gate))
+        self.values[out] = _activated(z, ACTIVATIONS[activation]) * y
+
+    def _sum(self, words: Iterator[str]) -> None:
+        x, residual, out = self.values[next(words)], self.values[next(words)], next(words)
+        down = [next(words) for _ in range(4)]
+        _, columns, _ = (int(next(words)) for _ in range(3))
+        numbers, weights = self.choices[next(words)]
+        y = self._by_experts(x, down, columns, numbers)
+        total = (y * weights[..., None]).sum(1)
+        self.values[out] = residual + total.to(residual.dtype)
+
+    def _by_experts(
+        self, x: Tensor, matrix: Sequence[str], columns: int, numbers: Tensor
+    ) -> Tensor:
+        """Return x [batch, top or 1, in] by the experts of each row, [batch, top, columns]."""
+        first = int(matrix[3])
+        w = self.values[matrix[0]][numbers, first : first + columns]
+        return (w @ x.unsqueeze(-1)).squeeze(-1)
 
     def _linear(self, x: Tensor, matrix: Sequence[str], columns: int) -> Tensor | None:
         name, bias, turned, first = matrix
@@ -116,19 +158,37 @@ class _Interpreter:
         keys, values = (
             torch.ops.aten.index_put(old, index, new) for old, new in ((keys, k), (values, v))
         )
-        found = products(q, keys, values, mask, scale=scale)
+        found = products(q, keys, values, mask.to(q.dtype), scale=scale)
         self.values[out] = found.reshape(batch, -1)
         self.keys.append(k)
         self.new_values.append(v)
 
 
 def _skip_events(words: Iterator[str]) -> None:
-    """Pass over sizes, waits and notes."""
+    """Pass over sizes, waits, notes and chosen events."""
     next(words), next(words)
-    for length in (4, 5):
+    for length in (4, 5, 6):
         next(words)
         for _ in range(length * int(next(words))):
             next(words)
+
+
+def _normed(
+    x: Tensor,
+    kind: str,
+    scale: tuple[Tensor | None, float],
+    bias: Tensor | None,
+    eps: float | Tensor,
+) -> Tensor:
+    """Return a norm of rows in their type, computed in float32 if that is narrower."""
+    weight, offset = scale
+    y = x.to(torch.promote_types(x.dtype, torch.float32))
+    y = y - y.mean(-1, keepdim=True) if kind == "layer" else y
+    y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps)
+    y = y.to(x.dtype) if kind == "rounded rms" else y
+    y = y if weight is None else y * (weight.to(y.dtype) + offset)
+    y = y if bias is None else y + bias
+    return y.to(x.dtype)
 
 
 def _activated(x: Tensor, kind: str | None) -> Tensor:

@@ -12,7 +12,17 @@ from itertools import accumulate
 from math import prod
 from typing import Final
 
-from pypm.events.decoder import ROWS, AttentionBody, DecoderStep, MatrixOperand, ProductBody
+from pypm.events.decoder import (
+    ROWS,
+    AttentionBody,
+    DecoderStep,
+    ExpertBody,
+    ExpertSumBody,
+    MatrixOperand,
+    NormOperands,
+    ProductBody,
+    RouteBody,
+)
 from pypm.events.decoder import decoder_graph as graph_of
 from pypm.events.grids import Grid, Sizes, TileGraph, TileMap, number, refuse
 from pypm.events.tasks import in_order
@@ -22,7 +32,8 @@ __all__ = ["ACTIVATIONS", "NORMS", "printed"]
 
 ACTIVATIONS: Final = (None, "silu", "gelu", "gelu_tanh")
 """Activations by the numbers that programs have for them."""
-NORMS: Final = (None, "rms", "layer")
+NORMS: Final = (None, "rms", "layer", "rounded rms")
+"""Norms by their numbers; the last is rounded to the type of the rows before its weight."""
 
 
 def printed(step: DecoderStep) -> str:
@@ -32,37 +43,57 @@ def printed(step: DecoderStep) -> str:
     events = _Events(graph)
     places = {"x": "t0", "out": "r"}
     widths: list[int] = []
+    choices: list[str] = []
     for grid in grids:
         body = grid.body
-        if isinstance(body, (ProductBody, AttentionBody)) and body.out != "out":
-            places[body.out] = f"s{len(widths)}"
-            widths.append(_width(body))
+        if isinstance(body, RouteBody):
+            places[body.out] = str(len(choices))
+            choices.append(f"{body.experts.top} {body.experts.router.columns}")
+        elif grid.name != "out":
+            places[grid.name] = f"s{len(widths)}"
+            widths.append(_width(grid))
     lines = [
         f"elements {_elements(grids)}",
-        f"buffers {len(widths)} {' '.join(map(str, widths))}",
+        " ".join(map(str, ("buffers", len(widths), *widths, "choices", len(choices), *choices))),
         f"events {events.total}",
         f"layers {len(step.layers)} groups {step.groups} size {step.size}",
         f"grids {len(grids)}",
-        *(f"{_grid(grid, events)} {_body(grid, places)}" for grid in grids),
+        *(f"{_grid(grid, events, places)} {_body(grid, places)}" for grid in grids),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _width(body: ProductBody | AttentionBody) -> int:
-    """Return the elements of a row of a body's result."""
-    if isinstance(body, ProductBody):
-        return body.weight.columns
-    return body.step.groups * body.step.heads * body.step.size
+def _width(grid: Grid) -> int:
+    """Return the elements of a row of a grid's result."""
+    match body := grid.body:
+        case ProductBody():
+            return body.weight.columns
+        case AttentionBody():
+            return body.step.groups * body.step.heads * body.step.size
+        case ExpertBody():
+            assert body.layer.experts is not None
+            return body.layer.up.columns * body.layer.experts.top
+        case ExpertSumBody():
+            return body.layer.down.columns
+    raise refuse(f"the kernel has no body {body}")
 
 
 def _elements(grids: tuple[Grid, ...]) -> int:
     """Return the elements of all weights, by which the kernel decides how many threads pay."""
-    bodies = [grid.body for grid in grids]
-    return sum(
-        b.weight.size * b.weight.columns * (1 if b.gate is None else 2)
-        for b in bodies
-        if isinstance(b, ProductBody)
-    )
+    return sum(map(_weights, grids))
+
+
+def _weights(grid: Grid) -> int:
+    """Return the elements of weights that a grid reads for one row."""
+    match body := grid.body:
+        case ProductBody(weight=w):
+            return w.size * w.columns * (1 if body.gate is None else 2)
+        case ExpertBody():
+            assert body.layer.experts is not None
+            return 2 * body.layer.up.size * body.layer.up.columns * body.layer.experts.top
+        case ExpertSumBody():
+            return body.layer.down.size * body.layer.down.columns * body.experts.top
+    return 0
 
 
 class _Events:
@@ -93,7 +124,7 @@ class _Events:
         """Yield first event, two steps and arrivals for each event that a task waits for."""
         for reads in dict.fromkeys(grid.inputs):
             event = signature(reads)
-            if event in self.tensors:
+            if event in self.tensors and not reads.chosen:
                 yield " ".join(
                     (
                         _affine(partial(self.first, event)),
@@ -101,6 +132,28 @@ class _Events:
                         _affine(partial(event.count, self.graph)),
                     )
                 )
+
+    def chosen(self, grid: Grid, places: Mapping[str, str]) -> Iterator[str]:
+        """Yield first event, two steps, arrivals, step for each number of a tile, and the choice,
+        for the tiles of rows that a task chooses.
+        """
+        for reads in grid.inputs:
+            for part in reads.chosen:
+                event, (row, *others) = signature(reads), part.source.parts
+                fits = len(reads.chosen) == 1 and len(grid.sizes) == 2 and not part.is_range
+                if not fits or row.index != next(iter(grid.sizes)) or [*map(str, others)] != [":"]:
+                    raise refuse(f"the kernel chooses tiles by rows of numbers, not by `{reads}`")
+                axis = reads.parts.index(part)
+                parts = (
+                    _affine(partial(self.first, event)),
+                    *(self._step(event, reads, index) for index in _indices(grid)),
+                    _affine(partial(event.count, self.graph)),
+                    _affine(partial(self._along, event, axis)),
+                )
+                yield " ".join((*parts, places[part.source.tensor]))
+
+    def _along(self, event: EventTensor, axis: int, sizes: Sizes) -> int:
+        return self.strides(event, sizes)[axis]
 
     def notes(self, grid: Grid) -> Iterator[str]:
         """Yield first event, and step and block of two indices, for each event of a task."""
@@ -158,41 +211,77 @@ def _affine(value: Callable[[Sizes], int]) -> str:
     return f"{constant}+{step}b" if constant else f"{step}b"
 
 
-def _grid(grid: Grid, events: _Events) -> str:
-    kind = "product" if isinstance(grid.body, ProductBody) else "attention"
+KINDS: Final[Mapping[type, str]] = {
+    ProductBody: "product",
+    AttentionBody: "attention",
+    RouteBody: "route",
+    ExpertBody: "hidden",
+    ExpertSumBody: "sum",
+}
+
+
+def _grid(grid: Grid, events: _Events, places: Mapping[str, str]) -> str:
+    kind = KINDS[type(grid.body)]
     sizes = [_affine(partial(number, size)) for size in grid.sizes.values()]
     rows, columns = ["1", *sizes][-2:]
-    waits, notes = [*events.waits(grid)], [*events.notes(grid)]
-    counted = (
-        f"waits {' '.join([str(len(waits)), *waits])} notes {' '.join([str(len(notes)), *notes])}"
-    )
-    return f"{kind} {rows} {columns} {counted}"
+    lists = {
+        "waits": [*events.waits(grid)],
+        "notes": [*events.notes(grid)],
+        "chosen": [*events.chosen(grid, places)],
+    }
+    counted = (" ".join((name, str(len(found)), *found)) for name, found in lists.items())
+    return " ".join((kind, rows, columns, *counted))
 
 
 def _body(grid: Grid, places: Mapping[str, str]) -> str:
     body = grid.body
-    if isinstance(body, ProductBody):
-        return _product(body, places)
+    match body:
+        case ProductBody():
+            return _product(body, places)
+        case RouteBody(experts=e):
+            numbers = (e.router.size, int(e.normalized), places[body.out])
+            return _words(places[body.x], *_norm(body.norm), _matrix(e.router), *numbers)
+        case ExpertBody(layer=layer):
+            kind = ACTIVATIONS.index(layer.activation)
+            sizes = (kind, layer.up.size, layer.up.columns, body.block, places[body.choice])
+            matrices = (_matrix(layer.up), _matrix(body.gate))
+            return _words(places[body.x], places[body.out], *_norm(body.norm), *matrices, *sizes)
+        case ExpertSumBody(layer=layer):
+            tensors = (places[body.x], places[body.residual], places[body.out])
+            down = layer.down
+            rest = (down.size, down.columns, body.block, places[body.choice])
+            return _words(*tensors, _matrix(down), *rest)
     assert isinstance(body, AttentionBody)
+    return _attention(body, places)
+
+
+def _words(*parts: int | str) -> str:
+    return " ".join(map(str, parts))
+
+
+def _attention(body: AttentionBody, places: Mapping[str, str]) -> str:
     layer, step = body.layer, body.step
     angles = ("-", "-") if layer.angles is None else map(_operand, layer.angles)
     operands = map(_operand, (layer.keys, layer.values, layer.mask, layer.position))
     tensors = (places[body.q], places[body.k], places[body.v], *angles, *operands)
     numbers = (body.number, step.groups, step.heads, step.size, repr(layer.scale))
-    return " ".join(map(str, (*tensors, places[body.out], *numbers)))
+    return _words(*tensors, places[body.out], *numbers)
 
 
 def _product(body: ProductBody, places: Mapping[str, str]) -> str:
     residual = "-" if body.residual is None else places[body.residual]
-    norm = body.norm
-    of_norm: tuple[object, ...] = (0, "-", "-", 0.0, 0.0)
-    if norm is not None:
-        weights = _operand(norm.weight), _operand(norm.bias)
-        of_norm = (NORMS.index(norm.kind), *weights, repr(norm.eps), repr(norm.offset))
-    numbers = ACTIVATIONS.index(body.activation), body.weight.size, body.weight.columns, body.block
+    sizes = ACTIVATIONS.index(body.activation), body.weight.size, body.weight.columns, body.block
     tensors = places[body.x], residual, places[body.out]
-    parts = (*tensors, *of_norm, _matrix(body.weight), _matrix(body.gate), *numbers)
-    return " ".join(map(str, parts))
+    parts = (*tensors, *_norm(body.norm), _matrix(body.weight), _matrix(body.gate), *sizes)
+    return _words(*parts)
+
+
+def _norm(norm: NormOperands | None) -> tuple[int | str, ...]:
+    if norm is None:
+        return (0, "-", "-", "0.0", "0.0", "-")
+    weights = _operand(norm.weight), _operand(norm.bias)
+    numbers = repr(norm.eps), repr(norm.offset), _operand(norm.added)
+    return (NORMS.index(norm.kind), *weights, *numbers)
 
 
 def _operand(place: int | None) -> str:

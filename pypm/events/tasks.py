@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pypm.events.grids import Grid, Sizes, TileGraph, Tiles
+from pypm.events.grids import ElementsOf, Grid, Sizes, TileGraph, Tiles
 from pypm.events.tensors import EventTensor, all_events, event_tensors, signature
 
 __all__ = ["GridTask", "TaskTable", "in_order", "lowered"]
@@ -38,6 +38,8 @@ class TaskTable:
     """For each task, events and the arrivals that it waits for."""
     notes: tuple[tuple[int, ...], ...]
     """For each task, the events that it notifies."""
+    data: ElementsOf | None = None
+    """The numbers by which tasks choose tiles; without them, tasks wait for all they may choose."""
 
     @cached_property
     def notified_by(self) -> Mapping[int, frozenset[int]]:
@@ -82,13 +84,19 @@ def in_order(graph: TileGraph) -> tuple[Grid, ...]:
     )
 
 
-def lowered(graph: TileGraph, sizes: Sizes, grids: Sequence[Grid] | None = None) -> TaskTable:
+def lowered(
+    graph: TileGraph,
+    sizes: Sizes,
+    grids: Sequence[Grid] | None = None,
+    data: ElementsOf | None = None,
+) -> TaskTable:
     """Return the tasks of a graph, with its events and their counts.
 
     Arguments:
         graph: the graph.
         sizes: numbers for the names of sizes.
         grids: the order of grids; by default `in_order`.
+        data: elements of the tensors by which tasks choose tiles.
 
     Raises EventError if a name has no number, or if runs do not divide an axis.
     """
@@ -105,7 +113,7 @@ def lowered(graph: TileGraph, sizes: Sizes, grids: Sequence[Grid] | None = None)
             needed: dict[int, int] = {}
             for reads in grid.inputs:
                 event = signature(reads)
-                for tile in reads.tiles(at, graph.shape(reads.tensor, sizes)):
+                for tile in reads.tiles(at, graph.shape(reads.tensor, sizes), data):
                     number = numbers.get((event, event.of(tile)))
                     if number is not None:
                         needed[number] = counts[event]
@@ -119,4 +127,4 @@ def lowered(graph: TileGraph, sizes: Sizes, grids: Sequence[Grid] | None = None)
             waits.append(tuple(needed.items()))
             notes.append(tuple(sorted(tells)))
     names = tuple(f"{event}[{', '.join(map(str, at))}]" for event, at in numbers)
-    return TaskTable(graph, sizes, tuple(tasks), names, tuple(waits), tuple(notes))
+    return TaskTable(graph, sizes, tuple(tasks), names, tuple(waits), tuple(notes), data)

@@ -2,7 +2,8 @@
 
 Between the grids that write a tensor and those that read it stands a tensor of events. An axis that
 readers read as a whole has no coordinate there; an axis that they read by tiles, or by runs of
-them, has one for each run. A task that wrote notifies the events of its tiles; a task that reads
+them, has one for each run; an axis of which they read tiles that data choose, one for each tile. A
+task that wrote notifies the events of its tiles; a task that reads
 waits until the events of the tiles that it needs have counted all their writers.
 """
 
@@ -12,7 +13,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from pypm.events.grids import Grid, Sizes, TileGraph, TileMap, Tiles, refuse
+from pypm.events.grids import ChosenTiles, Grid, Sizes, TileGraph, TileMap, Tiles, refuse
 
 __all__ = ["EventTensor", "event_tensors"]
 
@@ -69,7 +70,11 @@ class EventTensor:
 def signature(reads: TileMap) -> EventTensor:
     """Return the event tensor for a way to read."""
     return EventTensor(
-        reads.tensor, tuple(0 if part.index is None else part.length for part in reads.parts)
+        reads.tensor,
+        tuple(
+            part.length if part.index is not None or isinstance(part, ChosenTiles) else 0
+            for part in reads.parts
+        ),
     )
 
 

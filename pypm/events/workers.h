@@ -30,10 +30,19 @@ struct Note {
   int64_t first, step0, block0, step1, block1;
 };
 
+// The events `first` + step0 * i + step1 * j + along * n for each of the numbers n in row i, which a
+// task that the waiting one waits for has written.
+struct Chosen {
+  int64_t first, step0, step1, count, along;
+  const int64_t *numbers;
+  int64_t each; // numbers of a row
+};
+
 struct Grid {
   int64_t rows, columns; // of tasks
   std::vector<Wait> waits;
   std::vector<Note> notes;
+  std::vector<Chosen> chosen; // read after the waits
 
   int64_t size() const { return rows * columns; }
 };
@@ -101,6 +110,13 @@ public:
       const int64_t i = (ticket - first) / grid.columns, j = (ticket - first) % grid.columns;
       for (const Wait &wait : grid.waits)
         await(wait.first + wait.step0 * i + wait.step1 * j, epoch * wait.count);
+      if (failed.load(std::memory_order_relaxed)) // numbers may be missing, too
+        return;
+      for (const Chosen &each : grid.chosen)
+        for (int64_t n = 0; n < each.each; ++n)
+          await(each.first + each.step0 * i + each.step1 * j +
+                    each.along * each.numbers[i * each.each + n],
+                epoch * each.count);
       if (failed.load(std::memory_order_relaxed))
         return;
       try {

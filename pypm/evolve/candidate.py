@@ -1,9 +1,11 @@
 """Candidates: a folder with a manifest, and copies of such folders that nothing changes any more.
 
-The manifest `candidate.toml` has one of two fields:
+The manifest `candidate.toml` has one of three fields:
 
     entry = "kernel.py::run"       a function that takes the inputs, and returns the outputs
     rules = "rules.pypm"           rules in the text syntax, by which the reference is rewritten
+    tiles = "product.tiles"        a tile program for Hopper; tables `blocks` and `rings` have the
+                                   blocks of its axes, and the numbers of `pypm.tiles.steps.Rings`
 
 The other files are what the entry needs: C++ that it compiles, Triton, plain torch.
 """
@@ -23,13 +25,34 @@ from typing import Final
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.fields import Fields, read_toml
 
-__all__ = ["MANIFEST", "Candidate", "Snapshots", "digest_of", "read_files", "write_files"]
+__all__ = [
+    "MANIFEST",
+    "Candidate",
+    "Snapshots",
+    "TileCandidate",
+    "digest_of",
+    "read_files",
+    "write_files",
+]
 
 MANIFEST: Final = "candidate.toml"
-_FIELDS: Final = ("entry", "rules", "destinations")
+_KINDS: Final = ("entry", "rules", "tiles")
+_FIELDS: Final = (*_KINDS, "destinations", "blocks", "rings")
+_RINGS: Final = ("depth", "in_flight", "groups", "pieces", "ahead")
 _MOST_FILES: Final = 200
 _MOST_BYTES: Final = 4_000_000
 _SKIPPED: Final = frozenset((".git", "__pycache__"))
+
+
+@dataclass(frozen=True, slots=True)
+class TileCandidate:
+    """A tile program, and its configuration."""
+
+    file: str
+    blocks: Mapping[str, int]
+    """Blocks by axis, where they are others than in the program."""
+    rings: Mapping[str, int]
+    """Numbers of `pypm.tiles.steps.Rings` by name, where they are others than its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +67,7 @@ class Candidate:
     """The file of the rules, if the candidate is one of rules."""
     has_destinations: bool
     """The function fills its last arguments, instead of returning outputs."""
+    tiles: TileCandidate | None = None
 
     @staticmethod
     def of(files: Mapping[str, bytes]) -> Candidate:
@@ -57,13 +81,18 @@ class Candidate:
         text = files[MANIFEST].decode("utf-8", "replace")
         table = read_toml(Path(MANIFEST), text)
         table.only(_FIELDS)
-        if table.has("entry") == table.has("rules"):
-            what = "both `entry` and `rules`" if table.has("entry") else "neither"
+        given = [name for name in _KINDS if table.has(name)]
+        if len(given) != 1:
+            what = " and ".join(f"`{name}`" for name in given) or "none"
             help = '`entry = "kernel.py::run"` is for a kernel, `rules = "rules.pypm"` for rules'
-            raise table.error(f"a candidate has `entry` or `rules`, this one {what}", help, "rules")
+            problem = f"a candidate has `entry`, `rules` or `tiles`, this one {what}"
+            raise table.error(problem, help, given[-1] if given else "")
         destinations = table.truth("destinations", False)
-        if table.has("rules"):
-            return Candidate(files, None, _rules(table, files), destinations)
+        match given:
+            case ["rules"]:
+                return Candidate(files, None, _rules(table, files), destinations)
+            case ["tiles"]:
+                return Candidate(files, None, None, destinations, _tiles(table, files))
         return Candidate(files, _entry(table, files), None, destinations)
 
 
@@ -84,6 +113,15 @@ def _rules(table: Fields, files: Mapping[str, bytes]) -> str:
         help = "rules in the text syntax run no code, so that their verification can be believed"
         raise table.error(f"`{file}` is not a file of the text syntax", help, "rules", "not .pypm")
     return file
+
+
+def _tiles(table: Fields, files: Mapping[str, bytes]) -> TileCandidate:
+    file = table.text("tiles")
+    _check_file(table, "tiles", file, files)
+    blocks, rings = table.below("blocks"), table.below("rings")
+    rings.only(_RINGS)
+    of_axes = {name: blocks.whole(name, least=1) for name in blocks.value}
+    return TileCandidate(file, of_axes, {name: rings.whole(name) for name in rings.value})
 
 
 def _check_file(table: Fields, field: str, file: str, files: Mapping[str, bytes]) -> None:

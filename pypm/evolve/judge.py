@@ -18,14 +18,14 @@ from pypm.core.rules import RuleSet
 from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve import Candidate, ConfigurationVerdict, Jail, SearchTask, Verdict
 from pypm.evolve.candidate import write_files
-from pypm.evolve.task import HERE
+from pypm.evolve.task import HERE, HOPPER
 from pypm.evolve.verdicts import RIGHT, may_be_better
+from pypm.evolve.workloads import problem_of
 from pypm.fx import INDUCTOR, rewrite
 from pypm.integrations.rule_files import load_rules
 from pypm.problems.contender import Entrant
-from pypm.problems.formats.definition import ProblemDefinition
 from pypm.problems.formats.solution import ProblemSolution
-from pypm.problems.formats.workload import Safetensors, Workload, read_workloads
+from pypm.problems.formats.workload import Workload
 from pypm.problems.harness import COMPILED, Harness, Seconds, Settings
 from pypm.problems.traces import Status, Trace
 from pypm.roofline import Hardware, score
@@ -60,22 +60,7 @@ class CandidateJudge:
         Raises PyPMError if a file of the task is wrong.
         """
         self._task = task
-        self._definition = ProblemDefinition.from_file(task.folder / "definition.json")
-        self._workloads = [
-            (workload, name == "held_out.jsonl")
-            for name in ("workload.jsonl", "held_out.jsonl")
-            for workload in read_workloads(task.folder / name, self._definition)
-        ]
-        names = [workload.uuid for workload, _ in self._workloads]
-        for name in names:
-            if names.count(name) > 1:
-                what = f"the configuration `{name}` of `{task.folder}` is shown and held out"
-                raise PyPMError(Diagnostic(what, help="give each its own `uuid`"))
-        for workload, _ in self._workloads:
-            if any(isinstance(each, Safetensors) for each in workload.inputs.values()):
-                what = f"the configuration `{workload.uuid}` of `{task.folder}` reads a file"
-                help = "candidates do not see the task's files: use `random`, `scalar` or `custom`"
-                raise PyPMError(Diagnostic(what, help=help))
+        self._definition, self._workloads = problem_of(task)
         is_here = task.hardware == HERE
         settings = Settings(
             warm_ups=_WARM_UPS,
@@ -231,7 +216,9 @@ class CandidateJudge:
             if name != _INCUMBENT:
                 self._check(load_rules([path]))
             return Entrant(name, is_compiled=True, rules=[path])
-        assert candidate.entry is not None
+        if candidate.entry is None:
+            help = f'tasks with `hardware = "{HOPPER}"` have such candidates'
+            raise PyPMError(Diagnostic("the candidate is a tile program", help=help))
         try:
             sources = {path: content.decode() for path, content in files.items()}
         except UnicodeDecodeError:

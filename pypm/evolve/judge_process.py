@@ -21,7 +21,8 @@ from typing import Final
 
 import pypm
 from pypm.diagnostics import Diagnostic, PyPMError
-from pypm.evolve.task import SearchTask
+from pypm.evolve.search import Judge
+from pypm.evolve.task import HOPPER, SearchTask
 from pypm.evolve.verdicts import Verdict
 from pypm.fields import Plain
 from pypm.problems.jail import Jail
@@ -153,19 +154,27 @@ def _files(texts: Mapping[str, str]) -> dict[str, bytes]:
 # --- the process ---------------------------------------------------------------------------------
 
 
+def judge_of(task: SearchTask, jail: Jail) -> Judge:
+    """Return the judge of a task's candidates. Raises PyPMError if a file of it is wrong."""
+    if task.hardware == HOPPER:  # late: the controller imports no torch
+        from pypm.evolve.tile_judge import TileJudge
+
+        return TileJudge(task)
+    from pypm.evolve.judge import CandidateJudge
+
+    return CandidateJudge(task, jail)
+
+
 def main() -> None:
     """Answer requests until the input ends."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else is printed is no answer
     order = json.loads(sys.argv[1])
-    from pypm.evolve.judge import CandidateJudge  # late: the controller imports no torch
-
     try:
         task = SearchTask.from_folder(order["task"])
         hidden = tuple(Path(each) for each in order["hidden"])
-        jail = Jail(hidden=hidden, memory=task.memory, is_open=order["open"])
-        judge = CandidateJudge(task, jail)
+        judge = judge_of(task, Jail(hidden=hidden, memory=task.memory, is_open=order["open"]))
     except PyPMError as error:
         print(json.dumps({"error": str(error)}), file=answers, flush=True)
         return

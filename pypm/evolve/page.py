@@ -107,7 +107,7 @@ def _chart(attempts: Sequence[Attempt]) -> str:
             f'<path class="axis" d="M{_LEFT} {y}H{_WIDTH}" stroke-dasharray="2 4"/>'
             f'<text class="label" x="4" y="{y + 4}">{score:.2f}</text>'
         )
-    caption = f"score over {len(attempts)} attempts; 0.5 is torch.compile, 1 the bound"
+    caption = f"score over {len(attempts)} attempts; 1 is the bound"
     lines.append(f'<text class="label" x="{_LEFT}" y="{_HEIGHT - 4}">{caption}</text>')
     inside = "".join([*lines, f'<path class="best" d="{steps}"/>' if steps else "", *marks])
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{inside}</svg>'

@@ -11,7 +11,8 @@ A task is a folder:
     near_misses.py     `NEAR_MISSES`, functions with inputs that rules must leave alone; optional
 
 The computation is a region that the reference states; its gradients are outputs of their own, as in
-`benchmarks/sol/linear_backward`. A candidate may be a kernel for it, or rules that rewrite it.
+`benchmarks/sol/linear_backward`. A candidate may be a kernel for it, or rules that rewrite it; if
+the hardware is Hopper, it is a tile program.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve.candidate import Candidate, read_files
 from pypm.fields import read_toml
 
-__all__ = ["HERE", "SearchTask"]
+__all__ = ["HERE", "HOPPER", "SearchTask"]
 
 HERE: Final = "this machine"
+HOPPER: Final = "Hopper"
 _FIELDS: Final = (
     *("name", "hardware", "threads", "rounds", "margin", "timeout", "memory", "samples"),
     "gradients",
@@ -41,7 +43,7 @@ class SearchTask:
     name: str
     folder: Path
     hardware: str
-    """`this machine`, or a TOML file that describes it; bounds are for it."""
+    """`this machine`, or a TOML file that describes it; bounds are for it. Or `Hopper`."""
     threads: int
     """Threads that a candidate computes on."""
     rounds: int
@@ -86,8 +88,11 @@ class SearchTask:
             table.whole("samples", 100, 1),
             table.truth("gradients", False),
         )
-        if task.hardware != HERE and not task.hardware.endswith(".toml"):
-            help = f"write `{HERE}`, or the path of a TOML file with this machine's rates"
+        if task.hardware not in (HERE, HOPPER) and not task.hardware.endswith(".toml"):
+            help = (
+                f"write `{HERE}`, or the path of a TOML file with this machine's rates;"
+                f" `{HOPPER}` if candidates are tile programs"
+            )
             label = "candidates are timed here, on the CPU"
             raise table.error(f"the hardware is `{task.hardware}`", help, "hardware", label)
         task.first()

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pypm.fx import is_known_scalar
+from pypm.kernels import cells
 from pypm.kernels.recurrence import stacked
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_operator
@@ -23,10 +23,6 @@ from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_o
 __all__ = ["compute", "gru", "reference"]
 
 SOURCE: Final = Path(__file__).with_suffix(".cpp")
-NATIVE: Final = (torch.float32, torch.float64)
-"""Types of the kernel in C++."""
-ROWS: Final = 16
-"""Rows of a batch up to which the C++ is faster."""
 
 
 def reference(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) -> Tensor:
@@ -69,10 +65,7 @@ def compute(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) ->
 
 def not_native(h: Tensor) -> str | None:
     """Return why the kernel in C++ does not take the operands, or is slower; or None."""
-    rows = h.shape[0]
-    if not (is_known_scalar(rows) and 0 < rows <= ROWS):
-        return f"the rows are not known to be 1 to {ROWS}"
-    return native.unsupported(SOURCE, NATIVE, h)
+    return cells.not_native(SOURCE, h)
 
 
 def outputs(x: Tensor, h: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ from pypm.core.traverse import free_names
 from pypm.diagnostics import InternalError
 from pypm.laws.algebra import NoMeaning
 from pypm.laws.bodies import replaced
-from pypm.laws.contracts import Contracts, Key, Lemma, Make, Outcome, tried
+from pypm.laws.contracts import Contracts
+from pypm.laws.lemmas import Key, Lemma, Make, Outcome, tried
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.refuting import LawBroken, difference
@@ -111,7 +112,7 @@ def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Ou
         tuple(sorted(ranks)),
         tuple(dict.fromkeys(c for o in proved for c in o.conditions)),
         tuple(sorted({name for o in proved for name in o.references})),
-        any(o.way.is_bounded for o in everything),
+        any(o.kind == "bounded" for o in everything),
     )
 
 

@@ -121,11 +121,23 @@ def Levels(x, least, most):  # to the nearest, before or after
 
 
 @pattern
+def Converted(x):
+    return prims.convert_element_type(x, ...) | aten._to_copy(x, ...) | aten.to(x, ...)
+
+
+@pattern
 def Quantized(x, c, least, most):
-    z = Levels(InSteps(x, c), least, most)
+    q = Converted(Levels(InSteps(x, c), least, most))
     assert least is not None and most is not None
-    q = prims.convert_element_type(z, ...) | aten._to_copy(z, ...) | aten.to(z, ...)
     assert q.dtype == torch.int8
+    return q
+
+
+@pattern
+def Saturated(x, c, least, most):  # the type itself rounds
+    q = Converted(Clamped(InSteps(x, c), least, most))
+    assert least is not None and most is not None
+    assert q.dtype == torch.float8_e4m3fn
     return q
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
-import re
-import subprocess
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from pypm.diagnostics import Diagnostic
+from pypm.kernels.support.hopper import KernelHandle, assembled, function_of
 from pypm.tiles.arguments import Descriptor, KernelArgument, Pointer, SizeArgument, StrideArgument
 from pypm.tiles.emit import CONSUMER_REGISTERS, Emitted
 from pypm.tiles.partition import SHARED_MEMORY
@@ -20,7 +16,16 @@ from pypm.tiles.program import TileError, TileProgram
 if TYPE_CHECKING:
     from triton.experimental.gluon.language import NVMMASharedLayout
 
-__all__ = ["Built", "KernelHandle", "built", "compiled", "kernel_of", "layout_of"]
+__all__ = [
+    "INSTRUCTIONS",
+    "Built",
+    "aligned",
+    "built",
+    "check",
+    "compiled",
+    "described",
+    "layout_of",
+]
 
 INSTRUCTIONS: Final[Mapping[str, str]] = {
     "wgmma": "wgmma.mma_async",
@@ -61,25 +66,7 @@ def built(kernel: Emitted) -> Built:
     Raises what `compiled` does.
     """
     found = compiled(kernel)
-    ptx = found.asm["ptx"]
-    registers, spilled, is_serialized = _assembled(ptx)
-    return Built(kernel.digest, ptx, registers, spilled, found.metadata.shared, is_serialized)
-
-
-class KernelMetadata(Protocol):
-    """The figures of a compiled kernel that are read here."""
-
-    shared: int
-
-
-class KernelHandle(Protocol):
-    """A kernel as Triton returns it: indexed by a grid, it is a function of its arguments."""
-
-    asm: Mapping[str, str]
-    metadata: KernelMetadata
-
-    def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
-        """Return the launch of a grid, on the current device and stream."""
+    return described(kernel.digest, found)
 
 
 def compiled(kernel: Emitted) -> KernelHandle:
@@ -94,24 +81,16 @@ def compiled(kernel: Emitted) -> KernelHandle:
 
     signature = {a.name: _type(kernel.source.program, a) for a in kernel.arguments}
     source = GluonASTSource(
-        fn=kernel_of(kernel), signature=signature, constexprs={}, attrs=_aligned(kernel)
+        fn=function_of(kernel.text),
+        signature=signature,
+        constexprs={},
+        attrs=aligned(kernel.arguments),
     )
     options = {"num_warps": 4, "maxnreg": _registers(kernel)}
     found = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     needed = INSTRUCTIONS if kernel.source.arefs else {}
-    _check(found.asm["ptx"], found.metadata.shared, needed)
+    check(found.asm["ptx"], found.metadata.shared, needed)
     return cast("KernelHandle", found)
-
-
-def kernel_of(kernel: Emitted) -> Callable[..., None]:
-    """Return the Gluon function of a kernel's text."""
-    name = f"<pypm tiles {kernel.digest[:16]}>"
-    text = kernel.text
-    # Triton reads the source of what it compiles
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    scope: dict[str, object] = {"__name__": "__main__"}
-    exec(compile(text, name, "exec"), scope)
-    return cast("Callable[..., None]", scope["kernel"])
 
 
 def _registers(kernel: Emitted) -> int:
@@ -139,32 +118,22 @@ def layout_of(dtype: str, box: Sequence[int]) -> NVMMASharedLayout:
     return NVMMASharedLayout.get_default_for([*box], element)
 
 
-def _aligned(kernel: Emitted) -> dict[tuple[int], list[list[str | int]]]:
-    places = [n for n, a in enumerate(kernel.arguments) if isinstance(a, Pointer)]
+def aligned(arguments: Sequence[KernelArgument]) -> dict[tuple[int], list[list[str | int]]]:
+    """Return Triton's attributes of arguments: addresses are multiples of 16 bytes."""
+    places = [n for n, a in enumerate(arguments) if isinstance(a, Pointer)]
     return {(place,): [["tt.divisibility", 16]] for place in places}
 
 
-def _assembled(ptx: str) -> tuple[int, int, bool]:
-    """Return the registers of a thread, bytes that spill, and whether ptxas serializes products."""
-    from triton import knobs
-
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "kernel.ptx")
-        source.write_text(ptx)
-        done = subprocess.run(
-            [knobs.nvidia.ptxas.path, "-v", "-arch=sm_90a", str(source), "-o", f"{source}.cubin"],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
-    (registers,) = re.findall(r"Used (\d+) registers", done.stderr)
-    (spilled,) = re.findall(r"(\d+) bytes spill stores", done.stderr)
-    return (
-        int(registers),
-        int(spilled),
-        "wgmma.mma_async instructions are serialized" in done.stderr,
-    )
+def described(digest: str, kernel: KernelHandle) -> Built:
+    """Return what the assembler says about a compiled kernel, whose text has the digest."""
+    ptx = kernel.asm["ptx"]
+    by = assembled(ptx)
+    is_serialized = "wgmma.mma_async instructions are serialized" in by.messages
+    return Built(digest, ptx, by.registers, by.spilled, kernel.metadata.shared, is_serialized)
 
 
-def _check(ptx: str, shared: int, needed: Mapping[str, str] = INSTRUCTIONS) -> None:
+def check(ptx: str, shared: int, needed: Mapping[str, str] = INSTRUCTIONS) -> None:
+    """Raise TileError if a kernel lacks instructions, or needs more shared memory than there is."""
     lacking = [name for name, op in needed.items() if op not in ptx]
     if lacking:
         raise TileError(

@@ -12,24 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pypm.tiles.arguments import (
-    Descriptor,
-    KernelArgument,
-    Pointer,
-    SizeArgument,
-    StrideArgument,
-)
+from pypm.tiles.arguments import KernelArgument
 from pypm.tiles.meaning import meaning
 from pypm.tiles.partition import Aref, Await, Consumed, Get, Issue, Perform, Specialized, Step
 from pypm.tiles.program import (
     Dims,
     DotTiles,
     LoadTile,
-    SizeTile,
     Statement,
     StoreTile,
     reads,
 )
+from pypm.tiles.text.argument_list import ArgumentList, described
 from pypm.tiles.text.grid_text import GridText
 from pypm.tiles.text.layouts import TileLayouts
 from pypm.tiles.text.prelude import PRELUDE
@@ -54,7 +48,7 @@ class Emitted:
 def emitted(source: Specialized) -> Emitted:
     """Return the kernel of a partitioned program."""
     emitter = _Emitter(source)
-    return Emitted(emitter.text(), tuple(emitter.arguments()), source)
+    return Emitted(emitter.text(), tuple(emitter.given.all()), source)
 
 
 PRODUCER_REGISTERS: Final = 24
@@ -67,6 +61,7 @@ class _Emitter:
         self.tiles = meaning(source.program)
         self.values = TileText(source, self.tiles)
         self.grid = GridText(source.program)
+        self.given = ArgumentList(source)
 
     def text(self) -> str:
         blocks = [PRELUDE.rstrip(), *self.values.functions()]
@@ -74,7 +69,7 @@ class _Emitter:
             blocks += ["\n".join(self.producer()), "\n".join(self.consumer())]
             blocks.append("\n".join(self.kernel()))
         else:
-            given = ", ".join(a.name for a in self.arguments())
+            given = ", ".join(a.name for a in self.given.all())
             lines = [f"@gluon.jit\ndef kernel({given}):", *self.consumed()]
             blocks.append("\n".join(lines))
         return "\n\n\n".join(blocks) + "\n"
@@ -82,52 +77,15 @@ class _Emitter:
     # --- arguments -------------------------------------------------------------------------------
 
     @property
-    def copied(self) -> list[LoadTile]:
-        return [load for aref in self.source.arefs for load in aref.loads]
-
-    @property
-    def sides(self) -> list[LoadTile]:
-        """Tiles that consumers load."""
-        loads = [s for s in self.program.statements if isinstance(s, LoadTile)]
-        return [load for load in loads if load not in self.copied]
-
-    def arguments(self) -> Iterator[KernelArgument]:
-        source, program = self.source, self.program
-        copies: list[LoadTile | StoreTile] = [*self.copied, *source.staged]
-        for access in copies:
-            yield Descriptor(_described(access), access.operand, self.box(access))
-        direct: list[LoadTile | StoreTile] = [*self.sides]
-        direct += [store for store in source.stores if store not in source.staged]
-        for side in direct:
-            name = side.name if isinstance(side, LoadTile) else side.operand
-            strides = source.strides(side.operand, side.dims)
-            is_packed = side.dims[-1] != "1" and len(side.dims) - 1 not in strides
-            yield Pointer(f"{name}_ptr", side.operand, is_packed)
-            for dim, unit in strides.items():
-                yield StrideArgument(f"{name}_stride{dim}", side.operand, dim, unit)
-        if program.segments is not None:
-            yield Pointer(f"{program.segments.ends}_ptr", program.segments.ends)
-            yield StrideArgument(f"{program.segments.ends}_stride0", program.segments.ends, 0)
-        used = [axis.of for axis in program.axes.values()]
-        used += [s.size for s in program.statements if isinstance(s, SizeTile)]
-        yield from (SizeArgument(name) for name in dict.fromkeys(used) if not name.isdigit())
-
-    def box(self, access: LoadTile | StoreTile) -> tuple[int, ...]:
-        """Return the shape of one copy of a tile."""
-        blocks = self.source.blocks(access.dims)
-        inner = blocks if isinstance(access, LoadTile) else self.source.piece(access)
-        return (*(1 for _ in access.dims[2:]), *inner)
-
-    @property
     def buffers(self) -> list[str]:
-        rings = [f"{load.name}_ring" for load in self.copied]
+        rings = [f"{load.name}_ring" for load in self.given.copied]
         stages = [f"{store.operand}_stage" for store in self.source.staged]
         barriers = [f"{a.name}_{kind}" for a in self.source.arefs for kind in ("full", "empty")]
         return [*rings, *stages, *barriers]
 
     @property
     def passed(self) -> str:
-        return ", ".join([*(a.name for a in self.arguments()), *self.buffers])
+        return ", ".join([*(a.name for a in self.given.all()), *self.buffers])
 
     # --- the producer ----------------------------------------------------------------------------
 
@@ -135,9 +93,13 @@ class _Emitter:
     def is_keeping(self) -> bool:
         return any(aref.is_kept for aref in self.source.arefs)
 
+    @property
+    def counters(self) -> tuple[str, ...]:
+        return ("turn", "round") if self.is_keeping else ("turn",)
+
     def producer(self) -> Iterator[str]:
         yield f"@gluon.jit\ndef producer({self.passed}):"
-        yield from self.grid.tiles(self.is_keeping)
+        yield from self.grid.tiles(self.counters)
         for aref in self.source.arefs:
             if aref.is_kept:
                 yield from (f"        {line}" for line in self.put(aref))
@@ -176,7 +138,7 @@ class _Emitter:
     def consumed(self) -> Iterator[str]:
         source = self.source
         yield from (f"    {line}" for line in TileLayouts(source, self.tiles).text())
-        yield from self.grid.tiles(self.is_keeping)
+        yield from self.grid.tiles(self.counters)
         if source.rings.groups > 1:
             rows = self.program.axes[source.rows]
             yield f"        {rows.name} += group * {rows.block // source.rings.groups}"
@@ -337,7 +299,7 @@ class _Emitter:
 
     def kernel(self) -> Iterator[str]:
         source, rings = self.source, self.source.rings
-        yield f"@gluon.jit\ndef kernel({', '.join(a.name for a in self.arguments())}):"
+        yield f"@gluon.jit\ndef kernel({', '.join(a.name for a in self.given.all())}):"
         rooms: list[tuple[str, int, LoadTile | StoreTile]] = [
             (f"{load.name}_ring", aref.depth * source.boxes(load), load)
             for aref in source.arefs
@@ -346,7 +308,7 @@ class _Emitter:
         rooms += [(f"{store.operand}_stage", rings.groups, store) for store in source.staged]
         allocate, layout = "gl.allocate_shared_memory", "mbarrier.MBarrierLayout()"
         for name, count, access in rooms:
-            shape, desc = [count, *self.box(access)], _described(access)
+            shape, desc = [count, *self.given.box(access)], described(access)
             yield f"    {name} = {allocate}({desc}.dtype, {shape}, {desc}.layout)"
         for aref in source.arefs:
             for kind in ("full", "empty"):
@@ -364,11 +326,6 @@ class _Emitter:
         warps = [4] * (rings.groups - 1) + [1]
         registers = [CONSUMER_REGISTERS] * (rings.groups - 1) + [PRODUCER_REGISTERS]
         yield f"    ], {warps}, {registers})"
-
-
-def _described(access: LoadTile | StoreTile) -> str:
-    """Return the name of the descriptor of what is copied."""
-    return f"{access.name if isinstance(access, LoadTile) else access.operand}_desc"
 
 
 def _at(aref: Aref, ahead: int = 0) -> tuple[str, str]:

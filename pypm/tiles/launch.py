@@ -18,8 +18,17 @@ import torch
 from torch import Tensor
 
 from pypm.kernels.support.devices import off_gpu
-from pypm.tiles.arguments import Descriptor, KernelArgument, Pointer, SizeArgument, StrideArgument
-from pypm.tiles.build import KernelHandle, compiled, layout_of
+from pypm.kernels.support.hopper import KernelHandle, no_hopper
+from pypm.tiles.arguments import (
+    ALIGNMENT,
+    Descriptor,
+    KernelArgument,
+    Pointer,
+    SizeArgument,
+    StrideArgument,
+    misplaced,
+)
+from pypm.tiles.build import compiled, layout_of
 from pypm.tiles.emit import Emitted
 from pypm.tiles.program import DTYPES, TileProgram
 from pypm.tiles.reference import sizes_of
@@ -27,16 +36,12 @@ from pypm.tiles.reference import sizes_of
 if TYPE_CHECKING:
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-__all__ = ["ALIGNMENT", "FEWEST", "MULTIPROCESSORS", "launched", "multiprocessors", "refusal"]
+__all__ = ["FEWEST", "MULTIPROCESSORS", "launched", "multiprocessors", "placed", "refusal"]
 
-CAPABILITY: Final = (9, 0)
-"""The compute capability of Hopper."""
 MULTIPROCESSORS: Final = 132
 """Those of an H100 SXM and an H200: assumed for a GPU that is described and not there."""
 FEWEST: Final = 0.9
 """The least tiles for each multiprocessor; those at the edges count for the part that is filled."""
-ALIGNMENT: Final = 16
-"""Bytes that divide the address and the strides of what TMA copies."""
 
 
 # --- where a kernel runs -------------------------------------------------------------------------
@@ -51,7 +56,7 @@ def refusal(kernel: Emitted, operands: Mapping[str, Tensor]) -> str | None:
     program, first = kernel.source.program, next(iter(operands.values()))
     if any(x.device != first.device for x in operands.values()):
         return "the operands are on several devices"
-    reason = off_gpu(first) or _capability(first.device)
+    reason = off_gpu(first) or no_hopper(first.device)
     if reason is not None:
         return reason
     for operand in program.operands:
@@ -60,11 +65,11 @@ def refusal(kernel: Emitted, operands: Mapping[str, Tensor]) -> str | None:
             return f"`{operand.name}` is {x.dtype}, and its kernel for {dtype}"
         if not x.numel():
             return f"`{operand.name}` is empty"
-    for name in _copied(kernel):
-        if (reason := _alignment(name, operands[name])) is not None:
+    for operand in program.operands:
+        if (reason := _misplaced(kernel, operand.name, operands[operand.name])) is not None:
             return reason
     sizes, available = sizes_of(program, operands), multiprocessors(first.device)
-    tiles = prod(sizes[axis.of] / axis.block for axis in program.grid)
+    tiles = prod(sizes[axis.of] / axis.block for axis in program.grid if not axis.is_whole)
     if tiles < FEWEST * available:
         return f"{tiles:.3g} full tiles leave some of {available} multiprocessors without work"
     return None
@@ -78,34 +83,17 @@ def multiprocessors(device: torch.device) -> int:
     return found
 
 
-def _capability(device: torch.device) -> str | None:
-    if device.type != "cuda" or not torch.cuda.is_available():
-        return None
-    found = torch.cuda.get_device_capability(device)
-    if found == CAPABILITY:
-        return None
-    return f"the kernel is for compute capability 9.0, and this GPU has {found[0]}.{found[1]}"
-
-
-def _copied(kernel: Emitted) -> list[str]:
-    """Return the operands that TMA copies, each once."""
-    return [*dict.fromkeys(a.operand for a in kernel.arguments if isinstance(a, Descriptor))]
-
-
-def _alignment(name: str, x: Tensor) -> str | None:
-    rows, columns = x.stride()
-    if columns != 1 and x.shape[1] > 1:
-        return f"the elements of a row of `{name}` are not behind one another"
-    step = rows * x.element_size()
-    if step % ALIGNMENT:
-        return f"the rows of `{name}` are {step} bytes apart, and {ALIGNMENT} must divide that"
-    if x.storage_offset() * x.element_size() % ALIGNMENT:
-        return f"`{name}` begins at an address that {ALIGNMENT} does not divide"
-    return None
+def _misplaced(kernel: Emitted, name: str, x: Tensor) -> str | None:
+    found = (a for a in kernel.arguments if not isinstance(a, SizeArgument) and a.operand == name)
+    return next((reason for a in found if (reason := misplaced(a, x)) is not None), None)
 
 
 def _tiles(program: TileProgram, sizes: Mapping[str, int]) -> int:
-    return prod(ceil(sizes[axis.of] / axis.block) for axis in program.grid)
+    """Return the number of tiles; at most, if each segment of rows may end with a part of one."""
+    counts = {axis.name: ceil(sizes[axis.of] / axis.block) for axis in program.grid}
+    if program.segments is not None:
+        counts[program.segments.rows] += sizes[program.segments.axis.of]
+    return prod(counts.values())
 
 
 # --- launching -----------------------------------------------------------------------------------
@@ -114,25 +102,31 @@ def _tiles(program: TileProgram, sizes: Mapping[str, int]) -> int:
 def launched(kernel: Emitted, operands: Mapping[str, Tensor]) -> None:
     """Run a kernel on the GPU of its operands, on the current stream.
 
-    `operands` has a matrix for every operand of the program; it computes into those that the
+    `operands` has a tensor for every operand of the program; it computes into those that the
     program stores to. Operands that TMA cannot copy where they lie are copied before. Raises
     ValueError if the kernel does not compute these operands, with the reason.
     """
-    results = kernel.source.program.results
-    copied = {*_copied(kernel)} - {*results}
-    placed = {name: _placed(x, name in copied) for name, x in operands.items()}
-    reason = refusal(kernel, placed)
+    given = placed(kernel, operands)
+    reason = refusal(kernel, given)
     if reason is not None:
         raise ValueError(f"no kernel of `pypm.tiles` runs: {reason}")
-    device = next(iter(placed.values())).device
-    sizes = sizes_of(kernel.source.program, placed)
+    device = next(iter(given.values())).device
+    sizes = sizes_of(kernel.source.program, given)
     grid = min(multiprocessors(device), _tiles(kernel.source.program, sizes))
-    _handle(kernel, device)[grid, 1, 1](*_values(kernel, placed, sizes))
+    _handle(kernel, device)[grid, 1, 1](*_values(kernel, given, sizes))
 
 
-def _placed(x: Tensor, is_copied: bool) -> Tensor:
-    """Return a matrix at an address that kernels take; its strides too, if TMA copies it."""
-    is_wrong = x.data_ptr() % ALIGNMENT or (is_copied and _alignment("", x) is not None)
+def placed(kernel: Emitted, operands: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return operands that lie as a kernel takes them: copies of those that do not.
+
+    Results are returned as they are.
+    """
+    results = kernel.source.program.results
+    return {n: x if n in results else _placed(kernel, n, x) for n, x in operands.items()}
+
+
+def _placed(kernel: Emitted, name: str, x: Tensor) -> Tensor:
+    is_wrong = x.data_ptr() % ALIGNMENT or _misplaced(kernel, name, x) is not None
     return x.clone(memory_format=torch.contiguous_format) if is_wrong else x
 
 
@@ -166,15 +160,15 @@ def _value(
             return _descriptor(address, x.shape, x.stride(), box, program.operand(name).dtype)
         case Pointer(_, name):
             return operands[name]
-        case StrideArgument(_, name, dim):
-            return operands[name].stride(dim)
+        case StrideArgument(_, name):
+            return argument.of(operands[name])
         case SizeArgument(name):
             return sizes[name]
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The place of a matrix in memory, which is not kept by it."""
+    """The place of a tensor in memory, which is not kept by it."""
 
     at: int
     dtype: torch.dtype
@@ -185,7 +179,7 @@ class Address:
 
 @lru_cache(maxsize=4096)
 def _descriptor(
-    address: Address, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, int],
+    address: Address, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...],
     dtype: str,
 ) -> TensorDescriptor:  # fmt: skip
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor

@@ -39,7 +39,8 @@ _SIZE: Final = re.compile(r"[A-Z][A-Z0-9]*|\d+")
 
 _OWN: Final = (
     "across between cast consumer dot down float gl gluon group kernel larger max mbarrier n phase"
-    " piece place producer range round sigmoid size slot step sum sync tanh tile tma turn turns"
+    " piece place producer range round sigmoid size slot step sum sync tanh tile tl tma triton"
+    " turn turns"
 )
 RESERVED: Final = frozenset(_OWN.split())
 """Names that the text of programs and kernels has for itself; its others have an underscore or are

@@ -8,6 +8,7 @@ to arrive. The picture shows the order and what waits for what; it is no measure
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +17,14 @@ from typing import Final
 
 import torch
 
+from pypm.diagnostics import Diagnostic
+from pypm.emulation.requests import Body, Running, deadlock
 from pypm.tiles.emit import Emitted
 from pypm.tiles.emulator import emulate
-from pypm.tiles.emulator.machine import Body, Machine, Running
+from pypm.tiles.emulator.machine import Machine
 from pypm.tiles.emulator.memory import Agent, Job, SharedTile
 from pypm.tiles.partition import Aref
-from pypm.tiles.program import DTYPES, DotTiles, statement_text
+from pypm.tiles.program import DTYPES, DotTiles, TileError, statement_text
 
 __all__ = [
     "BYTES",
@@ -71,19 +74,21 @@ class TimedMachine(Machine):
     ends: dict[int, float] = field(default_factory=dict)
     """The time at which each job ends, by its identity."""
     spans: list[PipelineSpan] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+    """The rows of a partition's products, also of those whose first operand is in registers."""
     memory: float = 0.0
     """The time at which the copies that were started have arrived."""
     products: float = 0.0
     """The time at which the products that were started have ended."""
 
-    def run(self, body: Body) -> None:
+    def run(self, body: Body[Agent]) -> None:
         """Run a kernel to its end. Raises what `Machine.run` does."""
         self.spawn("kernel", body, Agent("kernel"))
         while self.running:
             jobs = [job for job in self.jobs if job.after is None or job.after.done]
             able = [each for each in self.running if each.request.ready(each.agent)]
             if not jobs and not able:
-                raise self.deadlock()
+                raise deadlock(self.running)
             job = min(jobs, key=lambda job: self.ends[id(job)], default=None)
             each = min(able, key=lambda each: self.time(each.agent), default=None)
             if each is None or (
@@ -101,7 +106,7 @@ class TimedMachine(Machine):
         """Return when a partition is done with its last operation."""
         return self.times.setdefault(agent.name, self.now)
 
-    def timed(self, each: Running) -> None:
+    def timed(self, each: Running[Agent]) -> None:
         """Perform the request of a partition, which has waited for it until now."""
         name, request, since = each.agent.name, each.request, self.time(each.agent)
         if self.now > since:
@@ -121,7 +126,10 @@ class TimedMachine(Machine):
         size = sum(x.data.numel() * x.data.element_size() for x in (*reads, *writes))
         begin = self.now
         if name.startswith("products"):
-            (rows, inner), columns = reads[0].data.shape, reads[1].data.shape[1]
+            inner, columns = reads[-1].data.shape
+            if len(reads) > 1:
+                self.rows[agent.name] = reads[0].data.shape[0]
+            rows = self.rows[agent.name]
             begin = max(self.now, self.products)
             end = self.products = begin + 2 * rows * inner * columns / OPERATIONS
             kind, lane = "product", agent.name
@@ -201,17 +209,22 @@ def timeline(kernel: Emitted, *, tiles: int = 2, turns: int = 6) -> str:
         turns: the turns of the loop in each tile.
 
     There is a lane for the producer, for each slot of a ring, for each consumer, and for its
-    products. Times are assumed, as the module says. Raises Fault as `emulate` does.
+    products. Times are assumed, as the module says. Raises TileError for a kernel that copies
+    nothing ahead, and Fault as `emulate` does.
     """
+    if not kernel.source.arefs:
+        raise TileError(Diagnostic("the kernel has no pipeline: it copies nothing ahead"))
     bars = [*_bars(kernel, spans_of(kernel, tiles, turns))]
     lanes = [*_lanes(kernel)]
     end = max(bar.end for bar in bars)
     width, height = WIDTH - LEFT - 20, TOP + ROW * len(lanes) + 30
     scale = width / end
     rings = kernel.source.rings
+    drawn_turns = {bar.text for bar in bars if bar.kind == "product"}
+    at_most = "" if len(drawn_turns) == tiles * turns else "at most "
     title = (
-        f"{tiles} tiles of {turns} turns: {rings.depth} slots, {rings.in_flight} in flight,"
-        f" {rings.groups} {'consumers' if rings.groups > 1 else 'consumer'}"
+        f"{tiles} tiles of {at_most}{turns} turns: {rings.depth} slots, {rings.in_flight} in"
+        f" flight, {rings.groups} {'consumers' if rings.groups > 1 else 'consumer'}"
     )
     drawn = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
@@ -264,10 +277,17 @@ def _bars(kernel: Emitted, spans: Sequence[PipelineSpan]) -> Iterator[_Bar]:
     for aref in source.arefs:
         names = {load.name for load in aref.loads}
         readers = [n for n, dot in enumerate(dots) if {dot.left, dot.right} & names]
-        for (turn, slot), (begin, end) in _copies(kernel, aref, spans).items():
-            lane, title = _slot(aref, slot), f"turn {turn}: {', '.join(sorted(names))}"
+        copies = _copies(kernel, aref, spans)
+        is_kept = not {*aref.loads}.isdisjoint(source.program.before)
+        for (turn, slot), (begin, end) in copies.items():
+            what = "tile" if is_kept else "turn"
+            lane, title = _slot(aref, slot), f"{what} {turn}: {', '.join(sorted(names))}"
             yield _Bar(lane, "copy", begin, end, title, str(turn))
-            read = max(ends[turn, dot] for dot in readers)
+            if is_kept:  # until the next copy into the slot
+                after = copies.get((turn + aref.depth, slot), (math.inf, 0))[0]
+                read = max(done for done in ends.values() if done <= after)
+            else:
+                read = max(ends[turn, dot] for dot in readers)
             yield _Bar(lane, "held", end, read, f"{title}, landed", str(turn))
 
 

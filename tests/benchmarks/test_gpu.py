@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,17 +23,35 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from benchmarks.gpu import __main__ as runs
-from benchmarks.gpu import calls, checks, choice, device, experts, loops, pages, tiles, times
+from benchmarks.gpu import (
+    ablation,
+    calls,
+    checks,
+    choice,
+    device,
+    events,
+    experts,
+    loops,
+    pages,
+    tiles,
+    times,
+)
 from benchmarks.gpu.claims import CLAIMS, Claim
 from benchmarks.gpu.lines import FAILED, OK, Lines
 from benchmarks.gpu.parts import PARTS, Part
 from benchmarks.results import setting
 from pypm.choice import gpu_times
 from pypm.choice.measuring import Measured
+from pypm.events.triton.emulator import emulate as emulate_step
+from pypm.events.triton.tables import BoundStep
+from pypm.tiles.emulator import emulate
 from pypm.tiles.operator import emulated, kernel_for
+from pypm.tiles.plain.kernel import PlainKernel
 from pypm.tiles.reading import parsed
+from pypm.tiles.reference import execute
 from pypm.timing import Times
 from tests.floors import ROOT
+from tests.kernels.triton_checks import needs_triton
 
 # --- lines ---------------------------------------------------------------------------------------
 
@@ -181,6 +200,37 @@ def test_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {(each.depth, each.in_flight) for each in rings} >= {*tiles.DEPTHS}
 
 
+@needs_triton
+@pytest.mark.usefixtures("stand_ins")
+def test_ablation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Specialized kernels are emulated, plain ones computed by torch; one does not fit."""
+    from triton.runtime.errors import OutOfResources
+
+    settings: list[tuple[int, int | None, bool]] = []
+
+    def stand_in(kernel: PlainKernel, operands: Any, *, stages: int = 3, programs: Any) -> None:
+        settings.append((stages, programs, kernel.by_triton))
+        if stages == 4:
+            raise OutOfResources(1, 0, "shared memory")
+        execute(kernel.source.program, operands, torch.float32)
+
+    monkeypatch.setattr(ablation, "LAYER", (70, 24, 72))
+    monkeypatch.setattr(ablation, "HEADS", (1, 1, 70, 16))
+    monkeypatch.setattr(ablation, "launched", partial(emulate, programs=2))
+    monkeypatch.setattr(ablation, "plain_launched", stand_in)
+    lines = measured(ablation.ablation)
+    for row in lines.rows():
+        assert row[1:4] == [pytest.approx(10), pytest.approx(20), "plain, 2 stages, all programs"]
+        assert row[4] == (None if "attention" in row[0] else pytest.approx(60))
+        assert row[6:] == [pytest.approx(2), OK]
+    assert settings.count((4, None, False)) == 4
+    monkeypatch.setattr(ablation, "LEAST", {"product": 3.0})
+    assert ablation.compared("product")[-1] == "less than 3.0 of plain Triton"
+    monkeypatch.setattr(ablation, "plain_launched", lambda _, given, **__: given["out"].zero_())
+    with pytest.raises(AssertionError, match="Tensor-likes are not close"):
+        ablation.compared("product")
+
+
 def test_all_kernels_of_the_part_can_be_placed() -> None:
     kernels = [*tiles.CASES.values(), *((tiles.PRODUCT, rings) for rings in tiles.RINGS)]
     for text, rings in kernels:
@@ -197,15 +247,38 @@ def test_all_kernels_of_the_part_can_be_placed() -> None:
 def test_wrong_kernels_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[torch.Tensor] = []
 
-    def wrong(operands: Sequence[torch.Tensor], *_: Any) -> torch.Tensor:
+    def wrong(operands: Sequence[torch.Tensor], *_: Any) -> list[torch.Tensor]:
         calls.append(operands[0].new_full((1024, 1024), float(len(calls) > 1)))
-        return calls[-1]
+        return calls[-1:]
 
     monkeypatch.setattr(tiles, "tile_kernel", wrong)
     monkeypatch.setattr(tiles, "LAUNCHES", 4)
     monkeypatch.setattr(tiles, "SIZES", ((1024, 1024, 8),))
     assert tiles.repeated(2, 1) == [4, 2, "other bits"]
     assert tiles.agreement(tiles.PRODUCT, tiles.USUAL)[1:] == [1, "another result"]
+
+
+@pytest.mark.usefixtures("stand_ins")
+def test_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel is emulated, on a machine that holds four programs."""
+
+    def launched(step: BoundStep) -> None:
+        if step.programs > 4:
+            raise RuntimeError("Triton Error [CUDA]: too many blocks in cooperative launch")
+        emulate_step(step, seed=len(step.table.tasks))
+
+    monkeypatch.setattr(events, "launched", launched)
+    monkeypatch.setattr(events, "resident", lambda device: 2)
+    small = {"CAPACITY": 40, "FILLED": 30, "HEAD": 16, "SMALL": (64, 1), "LAUNCHES": 3}
+    for name, value in (small | {"SIZES": ((64, 1),), "BATCHES": (2,)}).items():
+        monkeypatch.setattr(events, name, value)
+    lines = measured(events.events)
+    assert {*verdicts(lines).values()} == {OK}
+    assert lines.document["figures"]["grids that are refused"] == 1
+    assert lines.rows()[0][1:-1] == pytest.approx([10, 20, 10, 20, 30, 40, 1 / 4, 3 / 4])
+    monkeypatch.setattr(events, "launched", lambda step: step.out.fill_(len(step.arguments)))
+    assert events.refused()[-1] == "it was launched"
+    assert events.agreement(3)[-1] == "another result"
 
 
 def test_a_kernel_that_hangs_is_written_down(

@@ -1,5 +1,7 @@
 """Choices by bounds, for machines that are not at hand."""
 
+from collections.abc import Callable, Sequence
+
 import pytest
 import torch
 from torch import Tensor
@@ -76,6 +78,48 @@ def test_kernels_for_hopper_are_chosen_where_they_run(
         return
     assert not len(report)
     assert any(reason in refusal.reason for refusal in report.refusals), str(report)
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    i = torch.arange(q.shape[2])
+    scores = torch.where(i[:, None] >= i, q @ k.mT * 0.125, -torch.inf)
+    return torch.softmax(scores, -1) @ v
+
+
+def routed(x: Tensor, w: Tensor, gates: Tensor) -> Tensor:
+    return torch.bmm(x[:, None], w[gates.argmax(-1)].mT)[:, 0]
+
+
+def norm(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    total = x + y
+    return torch.nn.functional.rms_norm(total, w.shape, w, 1e-6), total
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    ("function", "shapes", "reason"),
+    [
+        (causal, [(4, 16, 2048, 64)] * 3, None),
+        (causal, [(4, 16, 2048, 60)] * 3, "the rows of `q` are 120 bytes apart"),
+        (causal, [(1, 8, 512, 64)] * 3, "32 full tiles leave some of 132 multiprocessors"),
+        (routed, [(8192, 4096), (8, 2048, 4096), (8192, 8)], None),
+        (routed, [(8192, 4092), (8, 2048, 4092), (8192, 8)], "rows of `x` are 8184 bytes apart"),
+        (routed, [(64, 4096), (8, 2048, 4096), (64, 8)], "8 full tiles leave some of 132"),
+        (norm, [(8192, 4096), (8192, 4096), (4096,)], "1.00 times as fast"),
+        (norm, [(64, 4096), (64, 4096), (4096,)], "64 full tiles leave some of 132"),
+    ],
+)
+def test_attention_experts_and_rows_are_chosen_where_they_run(
+    function: Callable[..., Tensor], shapes: Sequence[tuple[int, ...]], reason: str | None
+) -> None:
+    """Rows are what the compiler fuses as well: by bounds they gain nothing."""
+    for hardware in ("H100", "A100"):
+        with FakeTensorMode():
+            args = [torch.empty(shape, dtype=torch.bfloat16) for shape in shapes]
+            module = make_fx(function, pre_dispatch=True)(*args)
+        report = rewrite(module, tiles.RULES, choose=bounds(hardware))
+        assert len(report) == (hardware == "H100" and reason is None), str(report)
+        assert hardware == "A100" or reason is None or reason in str(report), str(report)
 
 
 @pytest.mark.usefixtures("gpu")

@@ -15,14 +15,19 @@ using events::Wait;
 
 constexpr int64_t ROWS = 2, COLUMNS = 4, LAYERS = 6, RUNS = 60;
 
-// Layers of two grids: one reads a row of the layer before, the other a pair of columns of the first.
+int64_t numbers[LAYERS][ROWS]; // of a row of the layer before, for each row
+
+// Layers of two grids: one reads a row of the layer before, and another one that this row chooses; the
+// other grid reads a pair of columns of the first.
 events::Table table() {
   events::Table made{{}, 0};
   for (int64_t layer = 0; layer < LAYERS; ++layer) {
     const int64_t rows = made.events, pairs = rows + ROWS;
     Grid wide{ROWS, COLUMNS, {}, {Note{pairs, 2, 1, 1, 2}}}, narrow{ROWS, 2, {}, {Note{rows, 1, 1, 0, 1}}};
-    if (layer)
+    if (layer) {
       wide.waits.push_back(Wait{rows - 3 * ROWS, 1, 0, 2});
+      wide.chosen.push_back(events::Chosen{rows - 3 * ROWS, 0, 0, 2, 1, numbers[layer - 1], 1});
+    }
     narrow.waits.push_back(Wait{pairs, 2, 1, 2});
     made.grids.push_back(wide);
     made.grids.push_back(narrow);
@@ -44,9 +49,12 @@ int main(int, char **arguments) {
       if (fails && grid == 7 && i == 1)
         throw std::runtime_error("a task fails");
       if (grid % 2 == 0)
-        wide[layer][i][j] = j + (layer ? narrow[layer - 1][i][0] * 3 + narrow[layer - 1][i][1] : i);
+        wide[layer][i][j] =
+            j + (layer ? narrow[layer - 1][i][0] * 3 + narrow[layer - 1][numbers[layer - 1][i]][1] : i);
       else
         narrow[layer][i][j] = (wide[layer][i][2 * j] + wide[layer][i][2 * j + 1] * 5) % 1009;
+      if (grid % 2 == 1 && j == 0)
+        numbers[layer][i] = (i + 1 + narrow[layer][i][0] % 7 / 6) % ROWS;
     };
     run.begin();
     events::Pool::current().run(threads, [&] { run.work(given, body); });

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pypm.events.decoder import DecoderLayer, DecoderStep, MatrixOperand, NormOperands
+from pypm.events.decoder import (
+    DecoderLayer,
+    DecoderStep,
+    ExpertChoice,
+    MatrixOperand,
+    NormOperands,
+)
 
 CAPACITY = 150
 
@@ -40,11 +46,20 @@ class Made:
                 cache = torch.randn(shape, generator=made, dtype=torch.float64)
                 tensors[place - 1] = cache
         narrow = [each if each.dtype == torch.int64 else each.to(dtype) for each in tensors]
+        narrow[0] = tensors[0].to(torch.promote_types(dtype, torch.float32))
         return x.to(dtype), narrow
 
 
-def made(gated: bool, layers: int = 2, groups: int = 2, heads: int = 2, size: int = 10) -> Made:
-    """Like Llama if gated, else like GPT-2; sizes are no multiples of tiles or vectors."""
+EXPERTS, TOP = 5, 2
+
+
+def made(
+    gated: bool, layers: int = 2, groups: int = 2, heads: int = 2, size: int = 10,
+    experts: bool = False,
+) -> Made:  # fmt: skip
+    """Like Llama if gated, or Mixtral with experts, else like GPT-2; no size is a multiple of those
+    of tiles or vectors.
+    """
     random = torch.Generator().manual_seed(gated + 2 * layers)
     width, hidden, inner = 44, 75, groups * heads * size
     tensors: list[Tensor] = [torch.empty(0)] * 4
@@ -59,9 +74,9 @@ def made(gated: bool, layers: int = 2, groups: int = 2, heads: int = 2, size: in
             return MatrixOperand(add(columns, rows), None, True, rows, columns)
         return MatrixOperand(add(rows, columns), add(columns), False, rows, columns)
 
-    def norm() -> NormOperands:
+    def norm(kind: str = "rms") -> NormOperands:
         if gated:
-            return NormOperands("rms", add(width), None, 1e-6, 1.0)
+            return NormOperands(kind, add(width), None, 1e-6, float(kind == "rms"))
         return NormOperands("layer", add(width), add(width), 1e-5, 0.0)
 
     def layer() -> DecoderLayer:
@@ -72,13 +87,22 @@ def made(gated: bool, layers: int = 2, groups: int = 2, heads: int = 2, size: in
             for columns, first in ((inner, 0), (kv, inner), (kv, inner + kv))
         ]
         caches = [add(1), add(1)]
+        dense = None if experts else (matrix(width, hidden), matrix(hidden, width))
+        both, last = (
+            (0, 0) if dense else (add(EXPERTS, 2 * hidden, width), add(EXPERTS, width, hidden))
+        )
+        gate, up = (MatrixOperand(both, None, True, width, hidden, n) for n in (0, hidden))
+        routed = ExpertChoice(matrix(width, EXPERTS), TOP, True) if experts else None
         return DecoderLayer(
-            before=norm(), q=parts[0], k=parts[1], v=parts[2],
+            before=norm("rounded rms"), q=parts[0], k=parts[1], v=parts[2],
             angles=(3, 4) if gated else None,
             keys=caches[0], values=caches[1], mask=1, position=2, scale=0.3,
             out=matrix(inner, width), after=norm(),
-            gate=matrix(width, hidden) if gated else None, up=matrix(width, hidden),
-            activation="silu" if gated else "gelu_tanh", down=matrix(hidden, width),
+            gate=gate if experts else matrix(width, hidden) if gated else None,
+            up=dense[0] if dense else up,
+            activation="silu" if gated else "gelu_tanh",
+            down=dense[1] if dense else MatrixOperand(last, None, True, hidden, width),
+            experts=routed,
         )  # fmt: skip
 
     stack = tuple(layer() for _ in range(layers))

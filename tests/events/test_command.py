@@ -47,8 +47,9 @@ def test_a_program_without_one() -> None:
     assert "no step of a decoder stack" in run(code=2)
 
 
-def test_the_graph_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_graphs_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     """`tests/rules/test_events.py` compiles a model as the page does."""
     page = ROOT / "docs" / "events.md"
-    exec([*blocks(page, "python")][1], {})
-    assert capsys.readouterr().out == [*blocks(page, "text")][1]
+    for n in (1, 2):
+        exec([*blocks(page, "python")][n], {})
+        assert capsys.readouterr().out == [*blocks(page, "text")][n]

@@ -14,7 +14,9 @@ from pypm.events.schedules import queues
 from pypm.events.tasks import TaskTable, lowered
 from tests.events.graphs import random_graph, run_at_random
 
-SEEDS = 1000
+SEEDS = range(1000)
+MORE = pytest.param(range(1000, 6000), marks=pytest.mark.soak)
+random_seeds = pytest.mark.parametrize("seeds", [SEEDS, MORE], ids=["some", "more"])
 
 
 @pytest.mark.parametrize("text", ["b,j -> x[b, :]", "i -> y[4*i:4*i+4, i]", " -> z[:]"])
@@ -72,8 +74,9 @@ def test_diagnostics_name_grid_tile_and_event(change: dict[str, object], what: s
         checked(replace(chain(), **change), {"B": 2})  # type: ignore[arg-type]
 
 
-def test_random_graphs_run_to_their_end_in_any_order() -> None:
-    for seed in range(SEEDS):
+@random_seeds
+def test_random_graphs_run_to_their_end_in_any_order(seeds: range) -> None:
+    for seed in seeds:
         rng = random.Random(seed)
         graph = random_graph(rng)
         table = checked(graph, {"B": rng.randint(1, 4)})
@@ -87,6 +90,79 @@ def test_random_graphs_run_to_their_end_in_any_order() -> None:
                     if (writer := written.get((reads.tensor, tile))) is not None:
                         assert places[numbers[writer.grid.name, writer.at]] < places[n]
         check_queues(table, queues(table, rng.randint(1, 4), lambda task: 1 + hash(task.at) % 5))
+
+
+# --- tiles that data choose -----------------------------------------------------------------------
+
+
+def test_texts_of_chosen_tiles() -> None:
+    for text in ("b,j -> h[topk[b, :], j]", "e -> x[range(ptr[e], ptr[e+1]), :]"):
+        assert str(parsed(text)) == text
+    for text in ("b -> h[topk[c, :]]", "e -> x[range(ptr[e], end[e+1])]", "b -> h[t[u[b]]]"):
+        with pytest.raises(EventError):
+            parsed(text)
+    with pytest.raises(EventError, match="writes depends on data"):
+        Grid("g", {"b": 2}, (), ("b -> h[topk[b, :]]",))
+
+
+def test_rows_wait_for_the_experts_that_they_chose() -> None:
+    """Random choices, among them experts without rows, and all rows to one."""
+    for seed in range(200):
+        rng = random.Random(seed)
+        batch, count, top = rng.randint(1, 4), rng.randint(2, 5), rng.randint(1, 2)
+        graph = mixture(count, top)
+        some = rng.sample(range(count), rng.randint(top, count))
+        ids = [rng.sample(some, top) for _ in range(batch)]
+        ends = [sum(e < n for row in ids for e in row) for n in range(count + 1)]
+        data = {
+            "topk": {(b, k): e for b, row in enumerate(ids) for k, e in enumerate(row)},
+            "ptr": {(n,): end for n, end in enumerate(ends)},
+        }
+        sizes = {"B": batch, "N": batch * top}
+        worst, table = checked(graph, sizes), checked(graph, sizes, data)
+        assert worst.tasks == table.tasks and worst.notes == table.notes
+        numbers = {(task.grid.name, task.at): n for n, task in enumerate(table.tasks)}
+        ended = run_at_random(rng, table, rng.randint(1, 4))
+        places = {task: n for n, task in enumerate(ended)}
+        for n, task in enumerate(table.tasks):
+            assert table.before[n] <= worst.before[n]
+            if task.grid.name == "sum":
+                needed = {numbers["experts", (e, j)] for e in ids[task.at[0]] for j in range(2)}
+                others = {m for (name, _), m in numbers.items() if name == "experts"} - needed
+                assert needed <= table.before[n] and not others & table.before[n]
+                assert all(places[m] < places[n] for m in needed)
+            if task.grid.name == "experts":
+                slots = range(ends[task.at[0]], ends[task.at[0] + 1])
+                given = {numbers["gather", (s,)] for s in slots}
+                assert given == {m for m in table.before[n] if table.tasks[m].grid.name == "gather"}
+
+
+def mixture(count: int, top: int) -> TileGraph:
+    """Rows choose experts, are gathered by expert, multiplied, and summed."""
+    grids = (
+        Grid("route", {"b": "B"}, ("b -> x[b]",), ("b -> topk[b, :]",)),
+        Grid("sort", {}, (" -> topk[:, :]",), (" -> ptr[:]",)),
+        Grid("gather", {"s": "N"}, ("s -> topk[:, :]",), ("s -> rows[s]",)),
+        Grid("experts", {"e": count, "j": 2}, ("e,j -> rows[range(ptr[e], ptr[e+1])]",),
+             ("e,j -> h[e, j]",)),
+        Grid("sum", {"b": "B"}, ("b -> h[topk[b, :], :]",), ("b -> y[b]",)),
+    )  # fmt: skip
+    tensors = {"x": ("B",), "topk": ("B", top), "ptr": (count + 1,), "rows": ("N",)}
+    return TileGraph({**tensors, "h": (count, 2), "y": ("B",)}, ("x",), grids)
+
+
+def test_numbers_of_tiles_that_do_not_exist_are_refused() -> None:
+    graph, sizes = mixture(3, 1), {"B": 2, "N": 2}
+    ptr = {(n,): at for n, at in enumerate((0, 1, 2, 2))}
+    for topk, ends, what in (
+        ({(0, 0): 0, (1, 0): 3}, ptr, "out of range: tile h.3, 0"),
+        ({(0, 0): -1, (1, 0): 1}, ptr, "out of range: tile h.-1, 0"),
+        ({(0, 0): 0, (1, 0): 1}, {**ptr, (3,): 5}, "out of range: tile rows.2"),
+    ):
+        with pytest.raises(EventError, match=what):
+            checked(graph, sizes, {"topk": topk, "ptr": ends})
+    with pytest.raises(EventError, match="has no data"):
+        checked(graph, sizes, {"topk": {(0, 0): 0, (1, 0): 1}})
 
 
 # --- wrong ones -----------------------------------------------------------------------------------
@@ -139,11 +215,13 @@ def out_of_range(rng: random.Random, graph: TileGraph) -> tuple[TileGraph, str]:
     return other_grid(graph, grid.name, sizes=sizes), "out of range"
 
 
+@random_seeds
 @pytest.mark.parametrize("wrong", [with_a_cycle, written_twice, a_tile_missing, out_of_range])
 def test_random_wrong_graphs_are_refused(
     wrong: Callable[[random.Random, TileGraph], tuple[TileGraph, str]],
+    seeds: range,
 ) -> None:
-    for seed in range(SEEDS):
+    for seed in seeds:
         rng = random.Random(seed)
         graph, what = wrong(rng, random_graph(rng))
         with pytest.raises(EventError, match=what):
@@ -178,24 +256,27 @@ def unawaited(rng: random.Random, table: TaskTable) -> TaskTable:
     return replace(table, waits=(*table.waits[:n], left, *table.waits[n + 1 :]))
 
 
+@random_seeds
 @pytest.mark.parametrize("wrong", [miscounted, unnotified, unawaited])
 def test_random_wrong_tables_are_refused(
     wrong: Callable[[random.Random, TaskTable], TaskTable],
+    seeds: range,
 ) -> None:
     seen = 0
-    for seed in range(SEEDS):
+    for seed in seeds:
         rng = random.Random(seed)
         table = lowered(random_graph(rng), {"B": 2})
         if any(table.waits):
             seen += 1
             with pytest.raises(EventError):
                 check_events(wrong(rng, table))
-    assert seen > SEEDS / 2
+    assert seen > len(seeds) / 2
 
 
-def test_orders_that_contradict_events_are_refused() -> None:
+@random_seeds
+def test_orders_that_contradict_events_are_refused(seeds: range) -> None:
     seen = 0
-    for seed in range(SEEDS):
+    for seed in seeds:
         rng = random.Random(seed)
         graph = random_graph(rng)
         table = lowered(graph, {"B": 2}, grids=rng.sample(graph.grids, len(graph.grids)))
@@ -208,6 +289,6 @@ def test_orders_that_contradict_events_are_refused() -> None:
                 check_queues(table, [range(len(table.tasks))])
         else:
             check_order(table)
-    assert seen > SEEDS / 2
+    assert seen > len(seeds) / 2
     with pytest.raises(EventError, match="is in 2 queues"):
         check_queues(table, [range(len(table.tasks)), [0]])

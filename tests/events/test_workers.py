@@ -22,7 +22,7 @@ MUTANTS: Final[dict[int, tuple[str, str]]] = {
     4: ("door.load(std::memory_order_acquire) == 0", ACQUIRE),
 }
 """Places where a mutant has no order at all. Of the others, 5 does not wait, 6 waits for the run
-before, and 7 for one arrival less."""
+before, 7 for one arrival less, and 8 not for what numbers choose."""
 MUTABLE: Final = """
 #include <atomic>
 static int mutant = 0;
@@ -43,6 +43,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = "await(wait.first"
     assert text.count(place) == 1 and text.count("epoch * wait.count") == 1
     text = text.replace(place, f"if (mutant != 5) {place}")
+    place = "await(each.first"
+    assert text.count(place) == 1 and text.count("epoch * each.count") == 1
+    text = text.replace(place, f"if (mutant != 8) {place}")
     text = text.replace(
         "epoch * wait.count", "(epoch - (mutant == 6)) * (wait.count - (mutant == 7))"
     )
@@ -73,7 +76,7 @@ def test_no_races(driver: Path) -> None:
     assert status == 0 and text.startswith("4 failures"), text
 
 
-@pytest.mark.parametrize("mutant", range(1, 8))
+@pytest.mark.parametrize("mutant", range(1, 9))
 def test_mutants_are_reported(driver: Path, mutant: int) -> None:
     """Each in one of some runs: which threads take part is for the system to say."""
     assert any(ran(driver, 4, mutant)[0] in (3, 66) for _ in range(20))

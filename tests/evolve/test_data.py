@@ -61,11 +61,14 @@ def test_tasks_without_a_file(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        ('entry = "kernel.py::run"\nrules = "a.pypm"', "this one both `entry` and `rules`"),
-        ("destinations = true", "this one neither"),
+        ('entry = "kernel.py::run"\nrules = "a.pypm"', "this one `entry` and `rules`"),
+        ("destinations = true", "this one none"),
         ('entry = "kernel.py"', "FILE.py::FUNCTION is needed"),
         ('entry = "other.py::run"', "there is no file `other.py`"),
         ('rules = "kernel.py"', "rules in the text syntax run no code"),
+        ('tiles = "a.tiles"', "there is no file `a.tiles`"),
+        ('tiles = "kernel.py"\n[rings]\nwidth = 3', "the field `rings.width` is not known"),
+        ('tiles = "kernel.py"\n[blocks]\ni = 0', "the field `blocks.i` is 0"),
         ('entry = "kernel.py::run"\ntime = 0', "the field `time` is not known"),
     ],
 )

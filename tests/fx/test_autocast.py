@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from pypm.core.rules import Rules
 from pypm.fx import JOINT, PRE_GRAD, Report, aten, rewrite
 from pypm.rules import attention
 from pypm.torch_internals import enter_autocast, exit_autocast
+from tests.axes import axes
 
 
 def under_autocast(dtype: torch.dtype, inside: int) -> fx.GraphModule:
@@ -85,21 +86,23 @@ LOWEST = torch.zeros(4, 4).masked_fill(torch.arange(4)[:, None] < 1, torch.finfo
 FAR = torch.arange(4.0) * 0.7 - 1000
 
 
-@pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize(
-    ("function", "mask", "dtype", "count"),
-    [
-        (attend, LOWEST, torch.bfloat16, 0),
-        (attend, FAR, torch.bfloat16, 0),
-        (filled, LOWEST, torch.float16, 0),
-        (plain, LOWEST, torch.bfloat16, 1),
-        (attend, torch.ones(4).bfloat16(), torch.bfloat16, 1),
-    ],
-)
+Rounding = tuple[Callable[..., Tensor], Tensor, torch.dtype, int]
+"""A function, its mask, a type, and how often a rule is applied."""
+ROUNDINGS: Final[list[Rounding]] = [
+    (attend, LOWEST, torch.bfloat16, 0),
+    (attend, FAR, torch.bfloat16, 0),
+    (filled, LOWEST, torch.float16, 0),
+    (plain, LOWEST, torch.bfloat16, 1),
+    (attend, torch.ones(4).bfloat16(), torch.bfloat16, 1),
+]
+
+
+@axes(case=ROUNDINGS, inside=[True, False])
 def test_what_autocast_does_not_round_in_the_graph_is_not_rounded(
-    function: Callable[..., Tensor], mask: Tensor, dtype: torch.dtype, count: int, inside: bool
+    case: Rounding, inside: bool
 ) -> None:
     """The graph adds a mask of float32 to the scores; the kernel's is cast, as its queries are."""
+    function, mask, dtype, count = case
     args = [*torch.randn(3, 1, 2, 4, 8).to(dtype), mask]
 
     def under(*args: Tensor) -> Tensor:

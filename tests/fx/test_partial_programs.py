@@ -120,7 +120,7 @@ def test_a_program_is_made_for_few_sets_of_operators() -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.soak) for n in range(4, 8))]
+    "seed", [*range(2), *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, 8))]
 )
 def test_a_program_takes_over_what_another_compiled(seed: int) -> None:
     """It is tried at the same nodes as one that is compiled anew, with the same matches."""

@@ -514,6 +514,34 @@ def gated_cells(draw: Random, *, last: bool = False) -> Example:
     return function, tuple(normal(*shape) for shape in shapes)
 
 
+def plain_cells(draw: Random, *, last: bool = False) -> Example:
+    """A plain recurrent layer, step by step; `last` returns the last hidden state alone."""
+    form, results = draw.randrange(4), draw.randrange(4)
+    is_first, is_relu, is_backwards = (draw.random() < 0.5 for _ in range(3))
+
+    def function(x: Tensor, w: Tensor, u: Tensor, b: Tensor, h: Tensor) -> Any:
+        states, order = [], range(x.shape[1])
+        sums = F.linear(x, w, b)
+        for t in reversed(order) if is_backwards else order:
+            if form == 3:
+                both = torch.cat([x[:, t], h] if is_first else [h, x[:, t]], 1)
+                y = F.linear(both, torch.cat([w, u] if is_first else [u, w], 1), b)
+            else:
+                product = sums[:, t] if form == 2 else F.linear(x[:, t], w, b if form else None)
+                y = product + F.linear(h, u, b) if is_first else F.linear(h, u) + product
+            h = y.relu() if is_relu else y.tanh()
+            states.append(h)
+        if last:
+            return h
+        if results == 3:
+            states = [F.linear(state, w.t()) for state in states]
+        joined = torch.stack(states[:: -1 if results == 2 else 1], 1)
+        return [joined, h] if results else joined
+
+    shapes = (2, STEPS, 3), (4, 3), (4, 4), (4,), (2, 4)
+    return function, tuple(normal(*shape) for shape in shapes)
+
+
 def averaged(draw: Random, *, last: bool) -> Example:
     """RWKV-4's time mixing, step by step; `last` returns the last states too."""
     is_apart, is_cat, is_written, is_wide, is_first = (draw.random() < 0.5 for _ in range(5))
@@ -547,16 +575,19 @@ def averaged(draw: Random, *, last: bool) -> Example:
     return function, args
 
 
-def routed(draw: Random) -> Example:
+def routed(
+    draw: Random, *, widths: tuple[int, int] = (5, 7), dtype: torch.dtype = torch.float64
+) -> Example:
     """Rows times one of several matrices each, which a gather takes; ids count from either end."""
     experts, rows, chosen = draw.choice([4, 6, 8]), draw.choice([1, 4, 6]), draw.choice([1, 2])
     is_column, is_turned, is_flat = (draw.random() < 0.5 for _ in range(3))
-    sizes = (7, 5) if is_column != is_turned else (5, 7)
+    width, out = widths
+    sizes = (out, width) if is_column != is_turned else (width, out)
 
     def function(x: Tensor, w: Tensor, b: Tensor, ids: Tensor) -> Tensor:
         places = ids.reshape(-1) if is_flat else ids
         x = x[:, None].expand(-1, chosen, -1)
-        x = x.reshape(-1, 5) if is_flat else x
+        x = x.reshape(-1, width) if is_flat else x
         matrices = w[places].transpose(-2, -1) if is_turned else w[places]
         if is_column:
             y = (matrices @ x.unsqueeze(-1)).squeeze(-1)
@@ -564,9 +595,81 @@ def routed(draw: Random) -> Example:
             y = (x.unsqueeze(-2) @ matrices).squeeze(-2)
         return (y + b[places]).relu()
 
-    dtype = draw.choice([torch.int64, torch.int32])
-    ids = torch.randint(-experts, experts, (rows, chosen), dtype=dtype)
-    return function, (normal(rows, 5), normal(experts, *sizes), normal(experts, 7), ids)
+    kind = draw.choice([torch.int64, torch.int32])
+    ids = torch.randint(-experts, experts, (rows, chosen), dtype=kind)
+    shapes = (rows, width), (experts, *sizes), (experts, out)
+    return function, (*(normal(*shape, dtype=dtype) for shape in shapes), ids)
+
+
+def in_groups(draw: Random) -> Example:
+    """Torch's product in groups, of rows that are sorted by what they belong to."""
+    is_turned, rows = draw.random() < 0.5, draw.choice([1, 6, 40])
+
+    def function(x: Tensor, w: Tensor, ids: Tensor) -> Tensor:
+        counts = (ids[:, None] % 3 == torch.arange(3)).sum(0)
+        ends = counts.cumsum(0).to(torch.int32)
+        return torch._grouped_mm(x, w.transpose(1, 2) if is_turned else w, ends) * 2
+
+    sizes = (24, 16) if is_turned else (16, 24)
+    given = [normal(*shape, dtype=torch.bfloat16) for shape in ((rows, 16), (3, *sizes))]
+    return function, (*given, torch.randint(3, (rows,)))
+
+
+def attention_in_tiles(draw: Random, *, called: bool = False) -> Example:
+    """Attention in bfloat16 whose scores are hidden, capped or added to; keys may be shared.
+
+    Values are not negative: eager rounds weights, and sums that cancel would show nothing else.
+    """
+    kind, groups, rows = draw.randrange(6), draw.choice([1, 2, 4]), draw.choice([6, 6, 4])
+    low, scale = draw.choice([-math.inf, -1e9]), draw.choice([0.25, 0.5])
+
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bits: Tensor) -> Tensor:
+        v = v.abs()
+        if called:
+            given = (None, None, mask, bits)[kind % 4]
+            return F.scaled_dot_product_attention(
+                q, k, v, given, is_causal=kind == 1, scale=scale, enable_gqa=groups < 4
+            )
+        k, v = (x.repeat_interleave(4 // groups, 1) if groups < 4 else x for x in (k, v))
+        i, j = torch.arange(rows)[:, None], torch.arange(6)
+        s = q @ k.transpose(-2, -1) * scale
+        if kind == 1:
+            s = torch.where(j <= i, s, low)
+        elif kind == 2:
+            s = s + mask
+        elif kind == 3:
+            s = s.masked_fill(bits, low)
+        elif kind == 4:
+            s = torch.tanh(s / 2.0) * 2.0
+        elif kind == 5:
+            s = torch.where((i - j).abs() < 3, s + mask, low)
+        return F.softmax(s, -1) @ v
+
+    shapes = (2, 4, rows, 16), (2, groups, 6, 16), (2, groups, 6, 16), (rows, 6)
+    bits = torch.rand(rows, 6) < 0.3
+    return function, (*(normal(*shape, dtype=torch.bfloat16) for shape in shapes), bits)
+
+
+def rows_in_tiles(draw: Random, *, sums: bool, steps: bool) -> Example:
+    """A norm of a sum, or an activation with a gate or without, maybe quantized by row."""
+    is_centered, is_fp8, is_gated = (draw.random() < 0.5 for _ in range(3))
+    last = draw.choice([F.gelu, F.silu])
+
+    def function(x: Tensor, y: Tensor, w: Tensor) -> list[Tensor]:
+        z = x + y
+        n = F.layer_norm(z, (32,), w, w) if is_centered else F.rms_norm(z, (32,), w, 1e-6)
+        if not sums:
+            n = last(x) * y if is_gated else last(x)
+        if not steps:
+            return [n, z]
+        top, kind = (448.0, torch.float8_e4m3fn) if is_fp8 else (127.0, torch.int8)
+        s = n.float().abs().amax(-1, keepdim=True).clamp(min=1e-4) / top
+        q = n.float() / s
+        q = q if is_fp8 else q.round()
+        return [q.clamp(-top, top).to(kind).float() * s, z]
+
+    shapes = (3, 4, 32), (3, 4, 32), (32,)
+    return function, [normal(*shape, dtype=torch.bfloat16) for shape in shapes]
 
 
 def quantized_by_rows(draw: Random) -> Example:
@@ -594,6 +697,8 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "last_of_lstm": partial(cells, last=True),
     "gru_layer": gated_cells,
     "last_of_gru": partial(gated_cells, last=True),
+    "rnn_layer": plain_cells,
+    "last_of_rnn": partial(plain_cells, last=True),
     "attention_by_products": grouped,
     "called_attention_by_products": called,
     "decoding": grouped,
@@ -607,6 +712,13 @@ EXAMPLES: Final[dict[str, Callable[[Random], Example]]] = {
     "called_sdpa_of_two_widths": partial(of_two_widths, called=True),
     "attention_by_blocks": scored,
     "called_attention_by_blocks": partial(scored, called=True),
+    "tiled_attention": attention_in_tiles,
+    "called_tiled_attention": partial(attention_in_tiles, called=True),
+    "tiled_norm": partial(rows_in_tiles, sums=True, steps=False),
+    "tiled_norm_in_steps": partial(rows_in_tiles, sums=True, steps=True),
+    "tiled_activation_in_steps": partial(rows_in_tiles, sums=False, steps=True),
+    "tiled_experts": partial(routed, widths=(16, 24), dtype=torch.bfloat16),
+    "called_tiled_experts": in_groups,
     **OWN_EXAMPLES,
 }
 """By the rule they are meant for; attention has them besides its samples."""

@@ -82,7 +82,7 @@ ATTENTION: Final = (
 )  # fmt: skip
 RECURRENCES: Final = (
     "loop", "last_state", "averages", "averages_and_states",
-    "gru_layer", "last_of_gru", "lstm_layer", "last_of_lstm",
+    "gru_layer", "last_of_gru", "lstm_layer", "last_of_lstm", "rnn_layer", "last_of_rnn",
 )  # fmt: skip
 WRITING: Final = ("write", "write_through", "repeat", "copy", "in_place", "hidden_number")
 SHARING: Final = ("write_through", "share")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
+from functools import cache
 
 import pytest
 
-from tests.hunt.graphs import drawn
+from tests.hunt.graphs import Case, drawn
 from tests.hunt.holes import HOLES, ROOT, Hole
 
-CASES = [drawn(seed) for seed in range(3_000)]
 OPENED = pytest.mark.parametrize("hole", HOLES, ids=lambda hole: hole.name.replace(" ", "-"))
+
+
+@cache
+def cases() -> Sequence[Case]:
+    return [drawn(seed) for seed in range(3_000)]
 
 
 @OPENED
@@ -22,7 +28,7 @@ def test_hole_can_be_opened(hole: Hole) -> None:
 
 @OPENED
 def test_graphs_may_show_it(hole: Hole) -> None:
-    assert any(map(hole.may_show, CASES))
+    assert any(map(hole.may_show, cases()))
 
 
 def test_names_are_unique() -> None:

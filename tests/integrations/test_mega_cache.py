@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.caches import CACHE, fresh_cache_in
 from tests.floors import ROOT
 
 RUN = """
@@ -43,7 +44,7 @@ print(json.dumps({"hits": hits, "rewrites": rewrites, "cached": rewriting.report
 def test_a_fresh_process_reads_what_another_compiled(tmp_path: Path) -> None:
     def process(name: str) -> dict[str, object]:
         env = os.environ | {
-            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / name),
+            CACHE: fresh_cache_in(tmp_path / name),
             "TORCHINDUCTOR_AUTOGRAD_CACHE": "1",
             "TORCHINDUCTOR_FX_GRAPH_CACHE": "1",
             "PYTHONPATH": str(ROOT),

@@ -21,6 +21,7 @@ from pypm.kernels import (
     lstm,
     quantized_norm,
     recurrence,
+    rnn,
     rotary,
     row_linear,
     scan,
@@ -159,6 +160,21 @@ def _cell_backward(drawn: Callable[[Draw], Arguments], cells: int) -> Callable[[
         return *given, at.normal(*states), at.normal(*states), *last
 
     return arguments
+
+
+def _plain(at: Draw) -> Arguments:
+    steps, batch, hidden = at.sizes(3)
+    return (
+        at.normal(steps, batch, hidden),
+        at.normal(hidden, hidden),
+        at.normal(batch, hidden),
+        at.random.choice([False, True]),
+    )
+
+
+def _plain_backward(at: Draw) -> Arguments:
+    x, u, h, relu = _plain(at)
+    return u, h, x, at.normal(*x.shape), relu
 
 
 def _rotary(at: Draw) -> Arguments:
@@ -312,6 +328,8 @@ CALLS: Final[Mapping[str, Call]] = {
     "gru_backward": Call(
         gru.gru_backward, _cell_backward(_cell(3, 2, 1), 0), gru.backward_compute
     ),
+    "rnn": Call(rnn.rnn, _plain, rnn.reference),
+    "rnn_backward": Call(rnn.rnn_backward, _plain_backward, rnn.backward_compute),
     "lstm": Call(lstm.lstm, _cell(4, 1, 2), lstm.compute),
     "lstm_backward": Call(
         lstm.lstm_backward, _cell_backward(_cell(4, 1, 2), 1), lstm.backward_compute

@@ -13,6 +13,7 @@ from torch import Tensor
 from pypm.kernels.attention import attention_over_cache, unsuited
 from pypm.kernels.attention.decoding import FEW_QUERIES, STEP, visible
 from pypm.kernels.support import native
+from tests.axes import axes
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 KEYS = 3 * STEP + 5
@@ -68,9 +69,8 @@ MASKS: dict[str, Tensor] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("groups", [1, 2, 4])
+@axes(mask=MASKS, groups=[1, 2, 4])
 @pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize("mask", MASKS)
 def test_it_is_attention(mask: str, groups: int, dtype: torch.dtype) -> None:
     q, k, v = operands(groups=groups, dtype=dtype)
     m = MASKS[mask].to(torch.float32 if dtype == torch.bfloat16 else dtype)
@@ -92,21 +92,19 @@ def by_each_kernel(monkeypatch: pytest.MonkeyPatch, threads: int, *args: Any) ->
     return [*found, attention_over_cache(*args)]
 
 
-@pytest.mark.parametrize("rounds", [False, True])
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize(("groups", "queries", "size"), [(1, 3, 64), (2, 1, 128), (4, 2, 20)])
+@axes(sizes=[(1, 3, 64), (2, 1, 128), (4, 2, 20)], threads=[1, 3], rounds=[False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("mask", MASKS)
 def test_every_kernel(
     monkeypatch: pytest.MonkeyPatch,
     mask: str,
     dtype: torch.dtype,
-    groups: int,
-    queries: int,
-    size: int,
+    sizes: tuple[int, int, int],
     threads: int,
     rounds: bool,
 ) -> None:
+    """For some numbers of groups and queries, and sizes of heads."""
+    groups, queries, size = sizes
     q, k, v = operands(2, groups, queries, dtype, size, size)
     m = MASKS[mask].float()
     wide = [x.double() for x in (q, k, v, m)]

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from pypm.kernels import gru
-from pypm.kernels.gru import ROWS, compute, reference
+from pypm.kernels.cells import ROWS
+from pypm.kernels.gru import compute, reference
 from pypm.kernels.support import native
 
 torch.set_num_threads(1)

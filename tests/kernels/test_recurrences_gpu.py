@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.torch_version import TorchVersion
 
 from pypm.kernels import linear_attention, linear_attention_gpu, recurrence, scan, wkv
 from tests.axes import axes
@@ -201,7 +203,8 @@ def test_attentions_built_for_hopper(dtype: str, n: int, kind: str) -> None:
     if kind == "plain":
         given |= {"removed": None, "rates": None}
     ptx = built(linear_attention_gpu.kernel, given, 1, aligned=True)
-    assert spilled(ptx) == 0
+    newer = TorchVersion(version("triton")) >= "3.9"  # spills 16 bytes of keys of 256 elements
+    assert spilled(ptx) <= (16 if newer and (n, kind) == (256, "rates") else 0)
 
 
 # --- averages ------------------------------------------------------------------------------------

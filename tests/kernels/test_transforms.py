@@ -20,6 +20,7 @@ from pypm.kernels import (
     lstm,
     quantized_norm,
     recurrence,
+    rnn,
     rotary,
     row_linear,
     scan,
@@ -96,6 +97,11 @@ CALLS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
             turned(B, M),
             *(turned(L, B, M) for _ in range(2)),
         ),
+    ),
+    "RNN": (rnn.rnn, (turned(L, B, M), turned(M, M), turned(B, M), False)),
+    "RNN, backward": (
+        rnn.rnn_backward,
+        (turned(M, M), turned(B, M), *(turned(L, B, M) for _ in range(2)), True),
     ),
     "LSTM": (lstm.lstm, (*FOUR, turned(B, M), turned(B, M))),
     "LSTM, backward": (

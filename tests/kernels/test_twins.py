@@ -294,6 +294,7 @@ MISFITS: dict[str, list[tuple[Any, ...]]] = {
         *misfits(x(5, 3, 4), x(18, 4), x(18, 6), x(18), x(18), x(3, 6)),
         (x(0, 3, 4), x(18, 4), x(18, 6), x(18), x(18), x(3, 6)),
     ],
+    "rnn": [*misfits(x(5, 3, 6), x(6, 6), x(3, 6), False)],
     "paged_attention": [
         *misfits(*paged(x(2, 4, 8), 3)),
         paged(x(2, 3, 8), 3),

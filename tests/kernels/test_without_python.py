@@ -22,6 +22,7 @@ from pypm.kernels.paged.operator import attend
 from pypm.kernels.paged.plans import plan
 from pypm.kernels.quantized_norm import quantized_norm
 from pypm.kernels.recurrence import linear_recurrence
+from pypm.kernels.rnn import rnn
 from pypm.kernels.rotary import rotary
 from pypm.kernels.row_linear import row_linear
 from pypm.kernels.scan import scan
@@ -70,6 +71,7 @@ class Model(torch.nn.Module):
             *scan(by_row, by_row, steps, state[:, :1]),
             linear_recurrence(steps, steps, steps[0], True),
             *wkv(-one.exp(), one, steps, steps, *[steps[:, 0]] * 3),
+            rnn(steps, weight[:16, :16], steps[0], False),
             gru(steps, weight[:48, :16], weight[:48, 16:], *[weight.view(-1)[:48]] * 2, steps[0]),
             *quantized_norm(steps, steps, None, 1e-6, 127.0, 1e-5, -128.0, 127.0),
             attention_over_cache(y, y, y, None, 1.0, True),

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import re
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import torch
 from torch import Tensor
 
-__all__ = ["agree", "built", "launches", "needs_triton", "spilled"]
+from pypm.kernels.support.hopper import assembled
+
+__all__ = ["agree", "built", "launches", "needs_triton", "spilled", "take_numbers_as_masks"]
 
 needs_triton: Final = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
@@ -38,14 +35,7 @@ def launches(
 
     @needs_triton
     def in_the_interpreter(interpreter: Executor) -> None:
-        try:
-            interpreter.submit(check, "cpu").result()
-        except Exception as error:
-            # `x & y` of a block and a number, both of bits, is of int32 in the interpreter of 3.9
-            is_known = "mask has unsupported dtype" in str(error)
-            if not is_known or version("triton") < "3.9":
-                raise
-            pytest.skip("the interpreter of this Triton loads by no mask from a number")
+        interpreter.submit(check, "cpu").result()
 
     @needs_gpu
     def on_a_gpu() -> None:
@@ -64,6 +54,24 @@ def agree(ours: Tensor, exact: Tensor, dtype: torch.dtype, tolerance: float) -> 
     torch.testing.assert_close(
         ours.double(), exact.double(), atol=tolerance, rtol=tolerance, equal_nan=True
     )
+
+
+def take_numbers_as_masks() -> None:
+    """Make masks truths: comparisons of numbers are int32 in Triton 3.9, and then refused."""
+    if importlib.util.find_spec("triton") is None:
+        return
+    import numpy
+    from triton.runtime import interpreter
+
+    accesses = interpreter._interpreter
+
+    def truths(access: Callable[..., Any], place: int) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            return access(*args[:place], numpy.asarray(args[place], dtype=bool), *args[place + 1 :])
+
+        return run
+
+    accesses.load, accesses.store = truths(accesses.load, 1), truths(accesses.store, 2)
 
 
 def built(
@@ -106,14 +114,4 @@ def aligned_places(types: Iterable[str | tuple[str, ...]]) -> Iterator[tuple[int
 
 def spilled(ptx: str) -> int:
     """The bytes of registers that do not fit, of a kernel that was `built`."""
-    from triton.backends.nvidia.compiler import get_ptxas  # the assembler that it was built with
-
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "kernel.ptx")
-        source.write_text(ptx)
-        done = subprocess.run(
-            [get_ptxas(90).path, "-v", "-arch=sm_90a", str(source), "-o", f"{source}.cubin"],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
-    (found,) = re.findall(r"(\d+) bytes spill stores", done.stderr)
-    return int(found)
+    return assembled(ptx).spilled

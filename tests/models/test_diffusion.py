@@ -28,6 +28,9 @@ SITES: Final = {
 }  # fmt: skip
 WRITTEN_OUT: Final = ("unet", "unet-added-kv", "autoencoder", "dit")
 """Models with a processor that writes attention out; the others call SDPA alone."""
+QUICK: Final = ("dit", "autoencoder", "flux")
+"""Exported in quick runs: what UNets have beside these are processors, of which each is tried."""
+OTHERS: Final = [name for name in ENTRIES if name not in QUICK]
 MOST: Final = 63
 """Of a dynamic batch: torch guards it so where a model scales by interpolation."""
 FLOAT32: Final = {"unet-added-kv": 1e-6, "autoencoder": 1e-6, "wan": 1e-6}
@@ -63,7 +66,7 @@ def calls_in(program: torch.export.ExportedProgram) -> int:
     return sum(target.startswith("aten.scaled_dot_product_attention") for target in targets)
 
 
-@axes(name=ENTRIES, is_dynamic=[False, True])
+@axes(OTHERS, name=[*QUICK, *OTHERS], is_dynamic=[False, True])
 def test_exported(name: str, is_dynamic: bool) -> None:
     model, given, other = model_of(name), given_to(name), given_to(name, 3)
     batch = torch.export.Dim("batch", min=2, max=MOST)
@@ -84,7 +87,7 @@ def test_exported(name: str, is_dynamic: bool) -> None:
 def hooks() -> Iterator[ParameterSet]:
     """In quick runs without UNets, whose processors take the same two inputs alone, below."""
     for name, stage in product(WRITTEN_OUT, ("joint", "pre_grad")):
-        is_quick = name == "dit" or (name == "autoencoder" and stage == "joint")
+        is_quick = name == "dit"
         yield pytest.param(name, stage, marks=() if is_quick else pytest.mark.soak)
 
 
@@ -97,10 +100,7 @@ def test_at_a_hook(name: str, stage: str) -> None:
     assert (report.count("sdpa"), len(report)) == (SITES[name],) * 2, report
 
 
-@pytest.mark.parametrize(
-    "name",
-    [*(pytest.param(n, marks=pytest.mark.soak) for n in WRITTEN_OUT[:2]), *WRITTEN_OUT[2:]],
-)
+@axes(WRITTEN_OUT[:3], name=["dit", *WRITTEN_OUT[:3]])
 def test_processors_that_call_the_kernel(name: str) -> None:
     model, given = model_of(name, "sdpa"), given_to(name)
     with torch.no_grad():

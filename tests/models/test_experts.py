@@ -66,7 +66,7 @@ def inputs() -> dict[str, Tensor]:
     return {"input_ids": torch.randint(3, VOCABULARY, (2, 9), generator=made)}
 
 
-@axes(name=MODELS, is_dynamic=[False, True], layers=[1, LAYERS])
+@axes(["qwen3_moe", "olmoe"], name=MODELS, is_dynamic=[False, True], layers=[1, LAYERS])
 def test_exported(name: str, is_dynamic: bool, layers: int) -> None:
     model, given = build(name, layers), inputs()
     length = torch.export.Dim("length", min=2, max=60)
@@ -78,15 +78,9 @@ def test_exported(name: str, is_dynamic: bool, layers: int) -> None:
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("mixtral", "deepseek_v3", "gpt_oss"),
-        *(pytest.param(name, marks=pytest.mark.soak) for name in ("qwen3_moe", "olmoe")),
-    ],
-)
+@axes(MODELS.keys() - {"mixtral"}, name=MODELS)
 def test_below_autograd(name: str) -> None:
-    """The last two gather weights as Mixtral does."""
+    """Others gather weights as Mixtral does, or are trained below."""
     model, given = build(name), inputs()
     compiled, hook = compile_to_graphs(model, experts.RULES, "joint")
     with torch.no_grad():

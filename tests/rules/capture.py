@@ -108,7 +108,7 @@ def compile_to_graphs(
     rules: Rules,
     stage: str = "joint",
     *,
-    dynamic: bool = False,
+    dynamic: bool | None = False,
     choose: Choice = first,
 ) -> tuple[Callable[..., Any], inductor.Pass]:
     """`torch.compile` up to the code generator, in whose place the graphs are run as they are.

@@ -161,6 +161,66 @@ def group_norm_without_weight(x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> Ten
 
 GROUPS: Final = (group_norm, group_norm_without_weight)
 
+# --- rows of a length, which is at least a number: no RMSNorm ------------------------------------
+
+
+def unit(x: Tensor, w: Tensor) -> Tensor:
+    """As norms of autoencoders of videos."""
+    return F.normalize(x, dim=-1) * x.shape[-1] ** 0.5 * w
+
+
+def over_length(x: Tensor, w: Tensor) -> Tensor:
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True) * x.shape[-1] ** -0.5
+    return x / length.clamp(min=1e-6) * w
+
+
+def over_clamped(x: Tensor, n: Tensor, c: Any = 2.0, least: Any = 1e-3) -> Tensor:
+    return c * (x / n.clamp(min=least))
+
+
+def length(x: Tensor, dim: Any = -1, order: float = 2) -> Tensor:
+    return torch.linalg.vector_norm(x, order, dim, keepdim=True)
+
+
+UNITS: Final[dict[str, Function]] = {
+    "as diffusers": lambda x, y, w, b: unit(x, w),
+    "along the channels": lambda x, y, w, b: F.normalize(x, dim=1) * N**0.5 * w + b,
+    "over two dimensions": lambda x, y, w, b: over_clamped(x, length(x, (1, 2))),
+    "a larger least length": lambda x, y, w, b: over_clamped(x, length(x), 3, 1.0),
+}
+NEAR_UNITS: Final[dict[str, Function]] = {
+    "the factor is at the length": lambda x, y, w, b: over_length(x, w),
+    "a weight alone": lambda x, y, w, b: F.normalize(x, dim=-1) * w,
+    "one number that is computed": lambda x, y, w, b: over_clamped(x, length(x), w[0]),
+    "the sum of magnitudes": lambda x, y, w, b: over_clamped(x, length(x, order=1)),
+    "of another": lambda x, y, w, b: over_clamped(x, length(y)),
+    "of one row, for others": lambda x, y, w, b: (
+        2.0 * (x[:, :1] / length(x[:, :1]).clamp(min=EPS).expand(N, N, N))
+    ),
+    "of complex numbers": lambda x, y, w, b: over_clamped(
+        torch.complex(x, y), length(torch.complex(x, y))
+    ),
+    "not clamped": lambda x, y, w, b: 2.0 * (x / length(x)),
+    "clamped from above": lambda x, y, w, b: 2.0 * (x / length(x).clamp(max=9.0)),
+    "clamped from both": lambda x, y, w, b: 2.0 * (x / length(x).clamp(1e-3, 9.0)),
+    "a length that is added to": lambda x, y, w, b: over_clamped(x, length(x) + EPS),
+    "a length in another type": lambda x, y, w, b: over_clamped(
+        x.float(), torch.linalg.vector_norm(x.float(), 2, -1, True, dtype=torch.float64)
+    ),
+    "times the length": lambda x, y, w, b: 2.0 * (x * length(x).clamp(min=1e-3)),
+}
+DECLINED_UNITS: Final[dict[str, Function]] = {
+    "a factor below 1": lambda x, y, w, b: over_clamped(x, length(x), 0.5),
+    "a negative factor": lambda x, y, w, b: over_clamped(x, length(x), -2.0),
+    "an infinite factor": lambda x, y, w, b: over_clamped(x, length(x), float("inf")),
+    "no least length": lambda x, y, w, b: over_clamped(x, length(x), 2.0, 0.0),
+    "a least length that loses digits": lambda x, y, w, b: over_clamped(x, length(x), 2.0, 3e-308),
+    "a least length that is no number": lambda x, y, w, b: (
+        over_clamped(x, length(x), 2.0, float("nan"))
+    ),
+}  # fmt: skip
+
+
 # --- what is nearly a norm -----------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ SEEDS: Final = {
     "attention_by_blocks": 6, "attention_by_fixed_weights": 2,
     "attention_of_fixed_queries": 1, "called_decoding": 1, "decoding": 2,
     "gated_products": 1, "group_norm": 2, "grouped_experts": 1, "product_and_epilogue": 3,
-    "sdpa_of_two_widths": 1,
+    "scaled_unit": 1, "sdpa_of_two_widths": 1,
 }  # fmt: skip
 """Numbers of graphs that rules match, other than 0."""
 

@@ -15,7 +15,8 @@ torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(
-    ("seed", "count"), [(1, 15), (2001, 15), pytest.param(16, 500, marks=pytest.mark.soak)]
+    ("seed", "count"),
+    [(1, 15), *(pytest.param(*more, marks=pytest.mark.soak) for more in ((16, 500), (2001, 15)))],
 )
 def test_random_scores(seed: int, count: int) -> None:
     counted, wrong = batch(seed, count)

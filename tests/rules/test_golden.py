@@ -23,15 +23,17 @@ from pypm.core.rules import ON_REQUEST
 from pypm.fx import every, first, rewrite
 from pypm.fx.reporting.node_records import records_of
 from pypm.integrations.rule_files import shipped_packs
-from pypm.rules import epilogue
+from pypm.rules import epilogue, tiles
 from pypm.torch_internals import FakeTensorMode
 from tests.golden_files import GOLDEN, check, readable
 from tests.rules.shipped import SHIPPED
 from tests.small_gpu import as_on_a_small_gpu
 
 FILES: Final = sorted((GOLDEN / "rules").glob("*/*.txt"))
-TYPES: Final = {"i64": torch.int64, "f32": torch.float32, "bf16": torch.bfloat16}
-ON_GPUS: Final = {"gated_products", "product_and_epilogue"}
+TYPES: Final = {
+    "i32": torch.int32, "i64": torch.int64, "f32": torch.float32, "bf16": torch.bfloat16,
+}  # fmt: skip
+ON_GPUS: Final = {rule.name for rule in tiles.RULES}
 WITHOUT_BFLOAT16: Final = {"product_in_float32", "batched_product_in_float32"}
 """Rules for processors that have no instructions for products in bfloat16."""
 

@@ -23,17 +23,21 @@ from pypm.tools import Bitwise, Refused, Unexercised, UpToRounding, verify
 from tests.axes import axes
 from tests.rules.capture import as_exported, hooked, traced
 from tests.rules.norms import (
+    DECLINED_UNITS,
     GROUPS,
     GROUPS_AROUND,
     IN_FLOAT32,
     IN_FLOAT64,
     MORE,
     NEAR,
+    NEAR_UNITS,
     OTHER_WEIGHTS,
+    UNITS,
     Spelling,
     group_norm,
     inputs,
     spellings,
+    unit,
 )
 
 torch.set_num_threads(1)
@@ -146,6 +150,54 @@ def test_groups(dtype: torch.dtype) -> None:
 @axes(name=NEAR, way=["export", "core"])
 def test_near_misses_are_left_alone(name: str, way: str) -> None:
     check(way, [NEAR[name]], [], torch.float64)
+
+
+@axes(name=UNITS, way=["export", "core"])
+def test_units_times_a_number(name: str, way: str) -> None:
+    check(way, [UNITS[name]], ["scaled_unit"], torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_rows_of_any_length_times_a_number(dtype: torch.dtype) -> None:
+    """Zero and tiny rows, numbers that are not normal, infinities and NaN."""
+    tiny, huge = torch.finfo(dtype).tiny, torch.finfo(dtype).max
+    x, _, w, _ = inputs(dtype)
+    lengths = 0.0, -0.0, tiny / 4, tiny, 1e-30, 1e-12, 1e-11, 1.0, 1e15, huge / 8
+    rows = torch.cat([x[0, :1] * torch.tensor(n, dtype=dtype) for n in lengths])
+    special = x[0, :4].clone()
+    for row, value in enumerate((torch.inf, -torch.inf, torch.nan, huge)):
+        special[row, row] = value
+    args = torch.cat((rows, special)), w
+    report, result = as_exported(unit, args, norm.RULES)
+    assert fired(report) == ["scaled_unit"]
+    tolerance = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(result, unit(*args), rtol=tolerance, atol=4 * tiny, equal_nan=True)
+
+
+def test_gradients_of_units_times_a_number() -> None:
+    x, _, w, _ = inputs(torch.float64)
+    x[0, 0], x[0, 1] = 0.0, 1e-13 * x[0, 1]
+    program = torch.export.export(Called(unit), (x, w))
+    assert fired(export.rewrite(program, norm.RULES)) == ["scaled_unit"]
+    found = []
+    for function in (program.module(), unit):
+        leaves = [y.clone().requires_grad_() for y in (x, w)]
+        found.append(torch.autograd.grad(function(*leaves).cos().sum(), leaves))
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+
+
+@axes(name=NEAR_UNITS, way=["export", "core"])
+def test_near_misses_of_units(name: str, way: str) -> None:
+    check(way, [NEAR_UNITS[name]], [], torch.float64)
+
+
+@pytest.mark.parametrize("name", DECLINED_UNITS)
+def test_units_that_are_declined(name: str) -> None:
+    args = inputs(torch.float64)
+    report, result = as_exported(DECLINED_UNITS[name], args, norm.RULES)
+    (refusal,) = report.refusals
+    assert not len(report) and refusal.reason.startswith("a length over this factor")
+    torch.testing.assert_close(result, DECLINED_UNITS[name](*args), equal_nan=True)
 
 
 @axes(name=OTHER_WEIGHTS, way=["export", "core"])

@@ -70,6 +70,14 @@ def gru(x: Tensor, w: Tensor, u: Tensor, h: Tensor) -> Tensor:
     return torch.stack(states)
 
 
+def rnn(x: Tensor, w: Tensor, u: Tensor, h: Tensor) -> Tensor:
+    states = []
+    for t in range(STEPS):
+        h = (torch.addmm(number(), x[t], w) + h @ u).tanh()
+        states.append(h)
+    return torch.stack(states)
+
+
 def loop(factor: Any, summand: Any, state: Any) -> Callable[..., Tensor]:
     """Steps h = a h + b, of which some of a, b and the first h are numbers, and others are None."""
 
@@ -138,6 +146,7 @@ PROGRAMS: Final[dict[str, tuple[RuleSet, list[str] | None, Any, tuple[Tensor, ..
     "another first cell state": (loops.RULES, ["lstm_layer"], lstm(False, number), CELL),
     "bias of an LSTM": (loops.RULES, [], lstm(True), CELL),
     "bias of a GRU": (loops.RULES, [], gru, (CELL[0], of(3, 12), of(4, 12), CELL[3])),
+    "bias of an RNN": (loops.RULES, [], rnn, (CELL[0], of(3, 4), of(4, 4), CELL[3])),
     "factor of a loop": (loops.RULES, None, loop(0.5, None, None), (of(STEPS, 4),)),
     "summand of a loop": (loops.RULES, None, loop(None, 0.5, None), (of(STEPS, 4),)),
     "first state of a loop": (loops.RULES, None, loop(None, None, 0.0), (of(STEPS, 4),)),

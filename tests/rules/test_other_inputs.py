@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -49,10 +50,17 @@ def test_every_pack_has_a_representative() -> None:
             assert {each.name for each in rules} & {*REPRESENTATIVES}, module.name
 
 
+FEW: Final = ("transposed", "with_gaps", "expanded", "overlapping", "empty")
+"""Layouts of quick runs; each operator is tried in all of them by itself, in tests/kernels."""
+
+
+@pytest.mark.parametrize(
+    "layouts", [FEW, pytest.param([*LAYOUTS.keys()], marks=pytest.mark.soak)], ids=["few", "all"]
+)
 @pytest.mark.parametrize("name", REPRESENTATIVES)
-def test_layouts(name: str) -> None:
+def test_layouts(name: str, layouts: Sequence[str]) -> None:
     assert in_layout(name, "contiguous").fired
-    for layout in ("overlapping",) if name in SLOW else LAYOUTS:
+    for layout in ("overlapping",) if name in SLOW else layouts:
         found = in_layout(name, layout)
         assert not found.problem, f"{layout}: {found.problem}\n{found.graphs[0]}"
 

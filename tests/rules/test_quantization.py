@@ -16,6 +16,7 @@ from pypm import RuleSet
 from pypm.rules import quantization
 from tests.axes import axes
 from tests.rules.capture import as_exported, decomposed, fired, hooked
+from tests.rules.norms import over_length, unit
 
 torch.set_num_threads(1)
 
@@ -220,6 +221,10 @@ NEAR: Final[dict[str, Function]] = {
         _sum(x, y, w), _steps(_sum(x, y, w)).unsqueeze(-1)
     ),
     "a weight for each element": lambda x, y, w: _of_rows(_normed(x + y, y)),
+    "a sum of a length that is at least a number": lambda x, y, w: _of_rows(unit(x + y, w)),
+    "a sum over a length that is at least a number": lambda x, y, w: (
+        _of_rows(over_length(x + y, w))
+    ),
     "a sum of integers": lambda x, y, w: _of_rows(_of_integers(x.int() + y.int())),
     "a sum of numbers": lambda x, y, w: _of_rows(_normed(x[0, 0] + y[0, 0], 1)[None]),
 }  # fmt: skip

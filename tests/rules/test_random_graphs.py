@@ -20,7 +20,7 @@ from tests.rules.random_graphs import NAMES, Program, inputs
 torch.set_num_threads(1)
 
 RULES = [inference.RULES, TIDY]
-FEW = 50
+FEW = 25
 MORE = int(os.environ.get("PYPM_RANDOM_GRAPHS", "0"))
 FIRST_OF_MORE = 10_000
 
@@ -56,8 +56,9 @@ def check(seed: int) -> int:
     return fired
 
 
-def test_few_random_graphs() -> None:
-    assert sum(check(seed) for seed in range(FEW)) > FEW // 4
+@pytest.mark.parametrize("first", [0, pytest.param(FEW, marks=pytest.mark.soak)])
+def test_few_random_graphs(first: int) -> None:
+    assert sum(check(seed) for seed in range(first, first + FEW)) > FEW // 4
 
 
 @pytest.mark.skipif(not MORE, reason="PYPM_RANDOM_GRAPHS is not set")

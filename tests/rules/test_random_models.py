@@ -19,7 +19,7 @@ from tests.rules.random_models import Layer, Model, Plan, Sizes, draw_plan, smal
 
 torch.set_num_threads(1)
 
-FEW = range(2)
+FEW = [0, pytest.param(1, marks=pytest.mark.soak)]
 SIZES = Sizes(batch=2, heads=4, groups=2, length=5, other=6, head=8, inner=7)
 DIVIDED = Layer("attention", 1, {"scale": "div"})
 

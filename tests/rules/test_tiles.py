@@ -22,6 +22,7 @@ from pypm.rules import tiles
 from tests.axes import axes
 from tests.compiled import without_code
 from tests.rules.capture import HOOKS, WAYS_AND_HOOKS, hooked
+from tests.rules.norms import over_length, unit
 from tests.rules.test_epilogue import LINEARS, LINKS, OUT, B, N, assert_no_worse, chain, values
 
 torch.set_num_threads(1)
@@ -322,6 +323,22 @@ def test_a_chain_ends_before_what_has_no_expression() -> None:
     report, module, _ = rewritten(function, product_operands())
     assert roots(report) == ["gelu"]
     assert programs(module) == ["add(acc,s0);gelu(v0)"]
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("norm", [unit, over_length])
+def test_rows_of_a_least_length_before_a_product(norm: Callable[..., Any]) -> None:
+    """They are no RMSNorm, and computed as they were: also those near zero."""
+
+    def function(x: Tensor, scale: Tensor, w: Tensor) -> Tensor:
+        return F.gelu(F.linear(norm(x, scale), w))
+
+    given = values(dtype=torch.bfloat16)
+    x, w = 1e-13 * given["x"], given["w"]
+    args = [x, torch.ones_like(x[0, 0]), w]
+    report, result = run("export", function, args)
+    assert len(report) == 1, str(report)
+    assert_no_worse(function, args, result, function(*args))
 
 
 @pytest.mark.usefixtures("hopper")

@@ -10,6 +10,7 @@ from pypm.fx import POST_GRAD, rewrite
 from pypm.rules import vllm
 from pypm.torch_internals import make_boxed_func
 from tests import vllm_groups, vllm_operators
+from tests.rules.norms import over_length, unit
 from tests.rules.vllm_spellings import (
     EPS,
     IR,
@@ -261,6 +262,10 @@ def partial_norm(x, w):
 MISSES: dict[str, tuple[Spelling, str]] = {
     "a variance of a part of each row": (
         lambda x, w, s: static_called(partial_norm(x, w), s), "x w scale"),
+    "rows of a length that is at least a number": (
+        lambda x, w, s: static_called(unit(x, w), s), "x w scale"),
+    "rows over a length that is at least a number": (
+        lambda x, w: rows_written(over_length(x, w)), "x w"),
     "a norm that is read elsewhere": (
         lambda x, w, s: read_twice(norm_ir(x, w), s), "x w scale"),
     "a weight of another type": (

@@ -50,7 +50,7 @@ class StandInKernel:
                     sizes[name] = value
         for argument, value in named.items():
             if isinstance(argument, StrideArgument):
-                assert value == operands[argument.operand].stride(argument.dim)
+                assert value * argument.unit == operands[argument.operand].stride(argument.dim)
         for operand in program.operands:
             for name, size in zip(operand.sizes, operands[operand.name].shape, strict=True):
                 assert sizes.get(name, size) == size
@@ -58,9 +58,9 @@ class StandInKernel:
 
 
 def at_address(descriptor: Any, dtype: torch.dtype) -> Tensor:
-    """The matrix that a TMA descriptor describes, in the memory where it is."""
-    (rows, columns), (step, one) = descriptor.shape, descriptor.strides
-    assert one == 1
-    count = (rows - 1) * step + columns
+    """The tensor that a TMA descriptor describes, in the memory where it is."""
+    shape, strides = descriptor.shape, descriptor.strides
+    assert strides[-1] == 1
+    count = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(descriptor.base.data_ptr())
-    return torch.frombuffer(memory, dtype=dtype).as_strided((rows, columns), (step, 1))
+    return torch.frombuffer(memory, dtype=dtype).as_strided(shape, strides)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from pypm.tiles.configurations import configurations
 from pypm.tiles.emit import emitted
 from pypm.tiles.partition import Rings, partitioned
+from pypm.tiles.plain.kernel import plain
 from pypm.tiles.reading import parsed
 from pypm.tiles.timeline import timeline
 from pypm.tools.cli import app
@@ -49,8 +50,10 @@ def run(*arguments: str, code: int = 0) -> Result:
 @pytest.mark.usefixtures("model")
 def test_regions_are_listed() -> None:
     said = run().stdout.splitlines()
-    assert said[0] == "relu: the region has no tile program: the result is fp32"
-    assert said[-2:] == ["mul: 2 products", "silu: 1 products"]
+    assert said[:2] == ["mul: gated_products", "silu: product_and_epilogue"]
+    reason = "the region has no tile program: the result is fp32"
+    assert f"relu: {reason}" in said[2:]
+    assert f"the region of `relu` has no kernel: {reason}" in run("--region", "relu", code=2).output
 
 
 @pytest.mark.usefixtures("model")
@@ -61,6 +64,7 @@ def test_a_region_is_shown_as_program_partition_and_text() -> None:
     source = partitioned(parsed(f"{program}\n"), RINGS)
     assert f"{partition}\n" == str(source)
     assert text == emitted(source).text
+    assert run("--region", "mul", "--plain").stdout.split("\n\n", 2)[2] == plain(source).text
 
 
 @pytest.mark.usefixtures("model")
@@ -71,7 +75,35 @@ def test_the_pipeline_of_a_region_is_drawn() -> None:
     )
     source = partitioned(parsed(run("--region", "mul").stdout.split("\n\n")[0] + "\n"), RINGS)
     assert Path("out.svg").read_text() == timeline(emitted(source))
-    assert "are of one region" in run("--timeline", "out.svg", code=2).output
+    for option in (("--timeline", "out.svg"), ("--plain",), ("--build",)):
+        assert "are of one region" in run(*option, code=2).output
+
+
+class Block(torch.nn.Module):
+    def forward(self, x: Tensor, y: Tensor, q: Tensor, w: Tensor, ends: Tensor) -> list[Tensor]:
+        total = x + y
+        q = F.scaled_dot_product_attention(q, q, q, is_causal=True)
+        return [F.rms_norm(total, x.shape[-1:], eps=1e-6), total, q, torch._grouped_mm(x, w, ends)]
+
+
+def test_regions_of_all_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x, q, w = (torch.randn(n).bfloat16() for n in ((8, 64), (1, 2, 256, 64), (2, 64, 64)))
+    args = (x, x, q, w, torch.tensor([3, 8], dtype=torch.int32))
+    torch.export.save(torch.export.export(Block(), args), "model.pt2")
+    regions = dict(line.split(": ") for line in run().stdout.splitlines())
+    assert sorted(regions.values()) == [
+        "called_tiled_attention", "called_tiled_experts", "tiled_norm",
+    ]  # fmt: skip
+    of = {rule: node for node, rule in regions.items()}
+    for rule, loop in (("called_tiled_attention", "for t:"), ("called_tiled_experts", "for ")):
+        assert loop in run("--region", of[rule]).stdout
+    timeline = ("--timeline", "out.svg")
+    assert "out.svg" in run("--region", of["called_tiled_attention"], *timeline).stdout
+    picture = Path("out.svg").read_text()
+    assert "2 tiles of at most 6 turns" in picture and ">qs, slot 0<" in picture
+    said = run("--region", of["tiled_norm"], *timeline, code=2).output
+    assert "the kernel has no pipeline" in said
 
 
 @pytest.mark.usefixtures("model")

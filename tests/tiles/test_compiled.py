@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaConfig, ViTConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaMLP
@@ -21,7 +22,7 @@ from pypm.tiles.emit import Emitted
 from pypm.tiles.operator import emulated
 from tests.compiled import without_code
 from tests.kernels.triton_checks import needs_triton
-from tests.tiles.cases import TOLERANCES
+from tests.tiles.cases import TOLERANCES, assert_near
 
 LLAMA: Final = LlamaConfig(
     hidden_size=64, intermediate_size=96, num_attention_heads=2, num_key_value_heads=2,
@@ -46,13 +47,76 @@ class Llama(nn.Module):
         return found
 
 
+class Attention(nn.Module):
+    """Four variants, of queries, keys and values [4, B, H, S, D]: causal, in a window with a soft
+    cap, with slopes, and inside of documents.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slopes = nn.Parameter(torch.tensor([0.5, 0.25]))
+        self.register_buffer("documents", torch.arange(70)[None] // 30)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+        i, j, low = torch.arange(70)[:, None], torch.arange(70), -torch.inf
+        causal, scores = j <= i, [q[n] @ k[n].mT * 0.125 for n in range(4)]
+        same = self.documents[:, None, :, None] == self.documents[:, None, None]
+        scores = [
+            scores[0],
+            torch.where(i - j < 20, torch.tanh(scores[1] / 5.0) * 5.0, low),
+            scores[2] + self.slopes[:, None, None] * (j - i),
+            torch.where(same, scores[3], low),
+        ]
+        masked = (torch.where(causal, s, low) for s in scores)
+        return [torch.softmax(s, -1) @ v[n] for n, s in enumerate(masked)]
+
+
+class Rows(nn.Module):
+    """A norm of a sum, and a gated activation, quantized."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(96, 1e-6)
+
+    def forward(self, x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
+        gate, up = z.chunk(2, -1)
+        gated, total = F.silu(gate) * up, x + y
+        steps = gated.float().abs().amax(-1, keepdim=True).clamp(min=1e-5) / 127.0
+        numbers = (gated.float() / steps).round().clamp(-128, 127).to(torch.int8)
+        return [self.norm(total), total, numbers, steps]
+
+
+class Experts(nn.Module):
+    """A mixture that chooses two of four experts for each row, whose weights it gathers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(4, 64, 48) / 8)
+        self.down = nn.Parameter(torch.randn(4, 64, 48) / 8)
+
+    def forward(self, x: Tensor, gates: Tensor) -> Tensor:
+        weights, ids = gates.topk(2)
+        rows = x.repeat_interleave(2, 0)
+        y = F.silu(torch.bmm(rows[:, None], self.up[ids.flatten()]))
+        y = torch.bmm(y, self.down[ids.flatten()].mT)[:, 0]
+        return (y.view(-1, 2, 64) * weights[..., None]).sum(1)
+
+
 MODELS: Final[dict[str, tuple[Callable[[], nn.Module], Sequence[tuple[int, ...]], list[str]]]] = {
     "Llama": (
         Llama, [(1, 20, 64), (1, 20, 32), (1, 20, 32)],
-        ["gated_products", "product_and_epilogue", "product_and_epilogue"],
+        ["called_tiled_attention", "gated_products", "product_and_epilogue", "tiled_norm"],
     ),
-    "ViT": (lambda: ViTLayer(VIT), [(2, 17, 64)], ["product_and_epilogue"] * 3),
+    "ViT": (
+        lambda: ViTLayer(VIT), [(2, 17, 64)],
+        ["called_tiled_attention", *["product_and_epilogue"] * 2, "tiled_norm"],
+    ),
     "gated MLP": (lambda: LlamaMLP(LLAMA), [(3, 5, 64)], ["gated_products"]),
+    "attention": (Attention, [(4, 1, 2, 70, 64)] * 3, ["tiled_attention"] * 4),
+    "rows": (
+        Rows, [(3, 5, 96), (3, 5, 96), (3, 5, 192)], ["tiled_activation_in_steps", "tiled_norm"]
+    ),
+    "experts": (Experts, [(20, 64), (20, 4)], ["tiled_experts"] * 2),
 }  # fmt: skip
 
 
@@ -72,8 +136,7 @@ def compiled(name: str, dtype: str) -> dict[str, Emitted]:
     report = passed.reports[-1]
     assert sorted(r.rule for r in report.rewrites) == rules, str(report)
     assert len(runs) == len(rules)
-    tolerance = TOLERANCES[dtype]
-    torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=tolerance)
+    assert_near(found, exact, TOLERANCES[dtype])
     return {run.digest: kernel for kernel, run in runs}
 
 
@@ -88,9 +151,9 @@ def test_models_are_emulated(name: str, dtype: str) -> None:
 @needs_triton
 @pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize(
-    "name", [pytest.param("Llama", marks=pytest.mark.soak),
-             pytest.param("ViT", marks=pytest.mark.soak), "gated MLP"],
-)  # fmt: skip
+    "name",
+    [pytest.param(n, marks=[] if n in ("gated MLP", "rows") else pytest.mark.soak) for n in MODELS],
+)
 def test_the_emulated_text_is_what_is_built(name: str) -> None:
     """Here with the code of Inductor, too."""
     for digest, kernel in compiled(name, "bf16").items():

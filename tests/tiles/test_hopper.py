@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from pypm.tiles.build import built
 from pypm.tiles.partition import SHARED_MEMORY, Rings
 from pypm.tiles.program import TileError
 from tests.kernels.triton_checks import needs_triton
+from tests.tiles import builds
 from tests.tiles.cases import GATED, GEMM, SIDES, agrees, kernel, with_blocks
 
 BUILDS = {
@@ -48,6 +50,26 @@ def test_the_largest_tiles_are_built_for_hopper() -> None:
 
 
 @needs_triton
+@pytest.mark.soak
+@pytest.mark.parametrize("version", [None, "3.6.0"])
+def test_all_families_are_built_for_hopper(version: str | None) -> None:
+    """By this Triton, and by another one, which is installed for that."""
+    assert builds.main([] if version is None else ["--triton", version]) == 0
+
+
+def test_what_is_wrong_with_a_build() -> None:
+    source = kernel(*BUILDS["product"]).source
+    ptx = " ".join([".target sm_90a", *build.INSTRUCTIONS.values()])
+    right = build.Built("", ptx, 168, 0, source.shared, False)
+    assert builds.faults(source, right) == []
+    changed = {"spilled": 4, "is_serialized": True, "shared": source.shared + 1, "ptx": ptx[:-1]}
+    found = [builds.faults(source, replace(right, **{n: x})) for n, x in changed.items()]
+    assert found == [
+        ["spills"], ["is serialized"], ["has too much shared memory"], ["has no setmaxnreg"],
+    ]  # fmt: skip
+
+
+@needs_triton
 def test_every_operation_is_built_for_hopper() -> None:
     steps = [PointwiseStep("number", (0.0,))]
     for name, operation in OPERATIONS.items():
@@ -66,13 +88,13 @@ def test_every_operation_is_built_for_hopper() -> None:
 def test_specialization_that_was_dropped_is_an_error(name: str) -> None:
     kept = " ".join(op for other, op in build.INSTRUCTIONS.items() if other != name)
     with pytest.raises(TileError, match=f"is not specialized: it has no {name}"):
-        build._check(kept, 0)
-    build._check(f"{kept} {build.INSTRUCTIONS[name]}", SHARED_MEMORY)
+        build.check(kept, 0)
+    build.check(f"{kept} {build.INSTRUCTIONS[name]}", SHARED_MEMORY)
 
 
 def test_shared_memory_that_hopper_lacks_is_an_error() -> None:
     with pytest.raises(TileError, match="needs 232,449 bytes of shared memory"):
-        build._check(" ".join(build.INSTRUCTIONS.values()), SHARED_MEMORY + 1)
+        build.check(" ".join(build.INSTRUCTIONS.values()), SHARED_MEMORY + 1)
 
 
 def test_a_thread_begins_with_its_share_of_the_registers() -> None:

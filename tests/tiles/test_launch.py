@@ -11,14 +11,20 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor, FakeTensorMode, fake_tensor
 
+from pypm.kernels.attention.programs import ScoreProgram
 from pypm.tiles import launch
-from pypm.tiles.arguments import Descriptor
+from pypm.tiles.arguments import Descriptor, StrideArgument, misplaced
 from pypm.tiles.build import compiled
 from pypm.tiles.configurations import configurations
+from pypm.tiles.emit import emitted
+from pypm.tiles.families.attention import AttentionTiles, attention_tiles
+from pypm.tiles.families.experts import ExpertTiles, experts_tiles
+from pypm.tiles.families.rows import NormOf, RowTiles, norm_tiles
 from pypm.tiles.launch import launched, refusal
-from pypm.tiles.operator import emulated, tile_kernel
+from pypm.tiles.operator import empty, emulated, inputs_of, tile_kernel
 from pypm.tiles.operator import launch as call
-from pypm.tiles.partition import Rings
+from pypm.tiles.partition import Rings, partitioned
+from pypm.tiles.program import TileProgram
 from pypm.tiles.search import kernel_in
 from tests.kernels.triton_checks import needs_triton
 from tests.tiles.cases import GATED, GEMM, drawn, expected, kernel
@@ -96,14 +102,70 @@ def test_descriptors_are_kept_by_address_shape_and_strides(handles: list[StandIn
 def test_the_operator_launches(handles: list[StandInKernel]) -> None:
     given = operands_of(GATED, 256, 136, 64)
     inputs = [x for name, x in given.items() if name != "out"]
-    found = call(inputs, GATED, astuple(RINGS))
+    (found,) = call(inputs, GATED, astuple(RINGS))
     with emulated() as runs:
-        again = tile_kernel(inputs, GATED, [*astuple(RINGS)])
+        (again,) = tile_kernel(inputs, GATED, [*astuple(RINGS)])
     torch.testing.assert_close(found, again, rtol=0, atol=0)
     assert [run.digest for _, run in runs] == [handles[0].kernel.digest]
     with pytest.raises(ValueError, match=r"0\.5 full tiles leave some of 3 multiprocessors"):
         call([x[:64] if x.shape[0] == 256 else x[:, :64] if x.shape[1] == 136 else x[:64]
               for x in inputs], GATED, astuple(RINGS))  # fmt: skip
+
+
+def programs() -> dict[str, tuple[list[Tensor], TileProgram, Rings]]:
+    """Attention in which heads share keys, a norm of a sum, and experts, with operands that lie
+    otherwise than kernels take them.
+    """
+    q, k, v = (torch.randn(2, n, 70, 64).bfloat16() for n in (4, 2, 2))
+    q = q.transpose(1, 2).contiguous().transpose(1, 2)  # heads beside one another
+    k = k[:1].expand(2, -1, -1, -1)  # TMA copies no repeated places
+    documents = torch.arange(140).view(2, 70) // 30
+    scores = ScoreProgram.parse("score = s; visible = t0[b, q] == t0[b, k]; hidden rows = none")
+    attention = attention_tiles(scores, q, k, v, [documents], 0.125)
+    x, y = torch.randn(9, 101).bfloat16()[:, :96], torch.randn(9, 96).bfloat16()
+    rows = norm_tiles(x, y, None, None, NormOf(1e-5))
+    w, ends = torch.randn(3, 24, 96).bfloat16(), torch.tensor([[2], [2], [9]], dtype=torch.int32)
+    experts = experts_tiles(x, w, True)
+    return {
+        "attention": ([*attention.operands(q, k, v, [documents]).values()], *parts(attention)),
+        "rows": ([*rows.operands([x, y]).values()], *parts(rows)),
+        "experts": ([x, w, ends], *parts(experts)),
+    }
+
+
+def parts(made: AttentionTiles | RowTiles | ExpertTiles) -> tuple[TileProgram, Rings]:
+    return made.program, made.rings
+
+
+@needs_triton
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("name", ["attention", "rows", "experts"])
+def test_operands_of_any_rank(name: str, handles: list[StandInKernel]) -> None:
+    """Strides are passed in the units of the kernel; what cannot lie there is copied before."""
+    inputs, program, rings = programs()[name]
+    found = call(inputs, str(program), astuple(rings))
+    right = tile_kernel(inputs, str(program), [*astuple(rings)])
+    assert len(handles) == 1 and len(found) == len(program.results)
+    for ours, theirs in zip(found, right, strict=True):
+        assert ours.stride() == theirs.stride()
+        torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("attention", "the places of dimension 0 of `k` are all the same"),
+        ("rows", "a stride of `x` is no multiple of 8 elements"),
+        ("experts", "the rows of `x` are 202 bytes apart, and 16 must divide that"),
+    ],
+)
+def test_operands_of_any_rank_that_are_refused(name: str, reason: str) -> None:
+    inputs, program, rings = programs()[name]
+    made = emitted(partitioned(program, rings))
+    results = dict(zip(program.results, empty(inputs, str(program)), strict=True))
+    given = dict(zip((o.name for o in inputs_of(program)), inputs, strict=True))
+    assert refusal(made, given | results) == reason
 
 
 @needs_triton
@@ -180,6 +242,14 @@ def test_results_are_aligned_too() -> None:
     assert refusal(kernel(GEMM, RINGS), given) == (
         "the rows of `out` are 2056 bytes apart, and 16 must divide that"
     )
+
+
+def test_strides_are_numbers_of_32_bits() -> None:
+    x = torch.empty_strided((2, 1), (2**34, 1), dtype=torch.bfloat16, device="meta")
+    assert misplaced(StrideArgument("s", "x", 0, 8), x) == (
+        "a stride of `x` is longer than 2,147,483,647 elements"
+    )
+    assert misplaced(StrideArgument("s", "x", 0, 16), x) is None
 
 
 def described(capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> str | None:

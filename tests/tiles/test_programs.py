@@ -10,6 +10,7 @@ import torch
 
 from pypm.tiles.meaning import RESERVED, dims_of, meaning
 from pypm.tiles.partition import Rings
+from pypm.tiles.plain.kernel import plain
 from pypm.tiles.program import DTYPES, TileError, printed
 from pypm.tiles.reading import parsed
 from pypm.tiles.reference import execute, sizes_of
@@ -113,13 +114,14 @@ def test_names_of_the_kernel_are_not_those_of_its_program() -> None:
     """Whatever the text binds is reserved, has an underscore, or is a name of the program."""
     everything: set[str] = set()
     made = kernel(SIDES.replace("bf16", "fp16"), Rings(3, 1, 2, 2))
-    for each in (made, attended("causal", (1, 1, 1, 9, 9), Rings(2, 1))[1]):
+    causal = attended("causal", (1, 1, 1, 9, 9), Rings(2, 1))[1]
+    for each in (made, causal, plain(made.source)):
         bound: set[str] = set()
         for node in ast.walk(ast.parse(each.text)):
             match node:
                 case ast.Name(name, ast.Store()) | ast.arg(name) | ast.FunctionDef(name):
                     bound.add(name)
-                case ast.ImportFrom(names=names):
+                case ast.ImportFrom(names=names) | ast.Import(names=names):
                     bound |= {found.asname or found.name for found in names}
         known = {*meaning(each.source.program), *each.source.program.axes} | RESERVED
         assert {name for name in bound if not LOCAL.fullmatch(name)} <= known

@@ -200,7 +200,7 @@ def test_rows_are_packed_and_aligned() -> None:
     apart = torch.zeros(4, 41, dtype=torch.float16)[:, :40]
     with pytest.raises(ValueError, match="a stride of `x` is no multiple of 8 elements"):
         emulate(kernel_of(made), {"x": apart, "out": x})
-    with pytest.raises(ValueError, match="the rows of `x` are not packed"):
+    with pytest.raises(ValueError, match="of a row of `x` are not behind one another"):
         emulate(kernel_of(made), {"x": x.T.contiguous().T, "out": x})
 
 
@@ -267,9 +267,8 @@ def check_build(made: RowTiles) -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize("columns", [1000, pytest.param(8192, marks=pytest.mark.soak)])
-def test_norms_are_built_for_hopper(columns: int) -> None:
-    check_build(norm_tiles(*drawn(1, columns, torch.bfloat16, 0), NormOf(1e-5, 1.0, True)))
+def test_norms_are_built_for_hopper() -> None:
+    check_build(norm_tiles(*drawn(1, 1000, torch.bfloat16, 0), NormOf(1e-5, 1.0, True)))
 
 
 @needs_triton

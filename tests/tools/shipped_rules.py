@@ -16,7 +16,7 @@ from pypm.tools import (
     UpToRounding,
     verify,
 )
-from tests.rules import test_quantization
+from tests.rules import test_quantization, test_tiled_experts, test_tiled_rows
 from tests.rules.shipped import SHIPPED
 
 
@@ -101,6 +101,23 @@ def last_of_gru_cells(*args):
     return gru_states(*args)[-1]
 
 
+def rnn_states(x, w, u, h):
+    states = []
+    for step in x:
+        h = (step @ w + h @ u).tanh()
+        states.append(h)
+    return states
+
+
+def rnn_cells(*args):
+    return torch.stack(rnn_states(*args))
+
+
+def last_of_rnn_cells(*args):
+    return rnn_states(*args)[-1]
+
+
+RNN_CELLS = [torch.randn(n) for n in ((16, 2, 3), (3, 4), (4, 4), (2, 4))]
 GRU_CELLS = [torch.randn(n) for n in ((16, 2, 3), (3, 12), (4, 12), (2, 4))]
 CELLS = [torch.randn(n) for n in ((16, 2, 3), (3, 16), (4, 16), (2, 4), (2, 4))]
 
@@ -135,6 +152,8 @@ EXAMPLES = {
     "last_of_lstm": [(last_of_cells, CELLS)],
     "gru_layer": [(gru_cells, GRU_CELLS)],
     "last_of_gru": [(last_of_gru_cells, GRU_CELLS)],
+    "rnn_layer": [(rnn_cells, RNN_CELLS)],
+    "last_of_rnn": [(last_of_rnn_cells, RNN_CELLS)],
     "grouped_experts": [(routed, [torch.randn(5, 3), torch.randn(4, 6, 3), torch.arange(5) % 4])],
     "sdpa": [(attend, HEADS)],
     "stacked_differential_attention": [
@@ -142,6 +161,11 @@ EXAMPLES = {
     ],
     "sdpa_with_sinks": [(attend_beside_sinks, [*HEADS, torch.randn(3)])],
     **test_quantization.EXAMPLES,
+    **{
+        rule: [(function, module.inputs())]
+        for module in (test_tiled_experts, test_tiled_rows)
+        for function, rule in module.FIRES.values()
+    },
     "linear_of_few_rows": [(F.linear, [torch.randn(n) for n in ((2, 512), (512, 512), 512)])],
     "rotary_of_both": [
         (both_turned, [torch.randn(1, 8, 64, 128).to(kind) for _ in range(4)])
@@ -159,6 +183,15 @@ SAMPLES = {
     "differential_attention": 12,
 }
 """Of these, as many as have one on which the rule is tried; of others 4."""
+
+
+LARGE = {
+    *("sdpa_of_two_widths", "differential_attention"),
+    *("attention_by_products", "attention_by_blocks", "decoding", "decoding_without_mask"),
+    *("attention", "attention_of_fixed_queries"),
+    *("last_state", "averages_and_states", "lstm_layer", "last_of_lstm", "gru_layer"),
+}
+"""Rules that quick runs leave out: each takes seconds, and others have patterns of its kind."""
 
 
 def names(*packs: str) -> list[str]:

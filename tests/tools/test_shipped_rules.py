@@ -1,4 +1,4 @@
-"""No other shipped rule is called wrong; `make soak` takes more samples of all."""
+"""No other shipped rule is called wrong; `make soak` takes more samples of all rules."""
 
 import pytest
 

@@ -53,9 +53,7 @@ class Namespace:
         try:
             found = packet(qualified)
         except AttributeError:
-            close = get_close_matches(name, dir(self), n=3)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
-            raise AttributeError(f"torch has no operator {qualified}{hint}") from None
+            raise UnknownOperatorError(self, name, f"torch has no operator {qualified}") from None
         setattr(self, name, found)
         return found
 
@@ -66,6 +64,21 @@ class Namespace:
 
     def __repr__(self) -> str:
         return self._name
+
+
+class UnknownOperatorError(AttributeError):
+    """No operator has this name.
+
+    Similar names are searched for when the error is shown: `hasattr` shows nothing.
+    """
+
+    def __init__(self, space: Namespace, wanted: str, message: str) -> None:
+        super().__init__(message)
+        self.space, self.wanted, self.message = space, wanted, message
+
+    def __str__(self) -> str:
+        close = get_close_matches(self.wanted, dir(self.space), n=3)
+        return f"{self.message}; did you mean {' or '.join(close)}?" if close else self.message
 
 
 aten: Final = Namespace("aten")

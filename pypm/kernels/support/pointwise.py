@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 
+INTEGERS: Final = (torch.int8, torch.int32, torch.int64)
+"""Types of side inputs that are only compared, as documents' numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class PointwiseOperation:
     """An operation of a step."""
@@ -176,22 +180,26 @@ def evaluate(program: str, acc: Tensor, sides: Sequence[Tensor]) -> Tensor:
     steps = parse(program)
     values: list[Tensor] = []
 
+    dtype = torch.float64 if acc.dtype in INTEGERS else acc.dtype
+
     def value(argument: str | float) -> Tensor:
         if not isinstance(argument, str):
-            return acc.new_full((), argument)
+            return acc.new_full((), argument, dtype=dtype)
         if argument == "acc":
             return acc
         return (values if argument[0] == "v" else sides)[int(argument[1:])]
 
     for step in steps:
         operation = OPERATIONS[step.operation]
-        arguments = [
-            value(a).to(acc.dtype) if kind == "n" else value(a) != 0
-            for a, kind in zip(step.arguments, operation.takes, strict=True)
-        ]
-        values.append(operation.torch(*arguments))
+        given = [value(a) for a in step.arguments]
+        if not all(x.dtype in INTEGERS for x in given):  # those are only compared, exactly
+            given = [
+                x.to(dtype) if kind == "n" else x != 0
+                for x, kind in zip(given, operation.takes, strict=True)
+            ]
+        values.append(operation.torch(*given))
     result = values[-1] if values else acc
-    return result.to(acc.dtype).expand(acc.shape)
+    return result.to(dtype).expand(acc.shape)
 
 
 # --- in Triton -----------------------------------------------------------------------------------

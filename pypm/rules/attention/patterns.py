@@ -132,7 +132,7 @@ def Affine(x, steps=()):
 @pattern(through=NoOp)
 def Repeated(k, dim):  # [B, G, T, D] with every head n times: [B, G * n, T, D]
     let(dim=1)
-    e = aten.expand(aten.unsqueeze(k, 2), ...)
+    e = aten.expand(UnderNoOps(aten.unsqueeze(k, 2)), ...)
     y = Reshape(e)
     assert y.shape == (k.shape[0], k.shape[1] * e.shape[2], k.shape[2], k.shape[3])
     return y
@@ -141,7 +141,7 @@ def Repeated(k, dim):  # [B, G, T, D] with every head n times: [B, G * n, T, D]
 @pattern(through=NoOp)
 def Repeated(k, dim):  # the same of [B, T, G, D]
     let(dim=2)
-    e = aten.expand(aten.unsqueeze(k, 3), ...)
+    e = aten.expand(UnderNoOps(aten.unsqueeze(k, 3)), ...)
     y = Reshape(e)
     assert y.shape == (k.shape[0], k.shape[1], k.shape[2] * e.shape[3], k.shape[3])
     return y

@@ -2,12 +2,14 @@
 
 from pypm import keep, let, pattern, predicate, record, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.attention.patterns import Heads
-from pypm.rules.norm import LAYER, RMS
+from pypm.rules.attention.patterns import Heads, Scores, Summed
+from pypm.rules.experts import Gather
+from pypm.rules.norm import LAYER, RMS, MeanSquare, TimesInverseRoot
 from pypm.rules.rotary import Turned
 from pypm.rules.vocabulary.activations import Activation
-from pypm.rules.vocabulary.products import Linear
-from pypm.rules.vocabulary.shapes import Resized, keeps_order
+from pypm.rules.vocabulary.products import Linear, Scaled
+from pypm.rules.vocabulary.shapes import NoOp, Resized, Rounded, Wide, keeps_order
+from pypm.rules.vocabulary.softmax import Softmax
 
 # --- products -------------------------------------------------------------------------------------
 
@@ -81,6 +83,22 @@ def Normed(x, norm):
     return LAYER(x, w, offset, b, eps)
 
 
+@pattern
+def Raised(v, eps):  # by a number that is known when the graph runs, as with `dynamic=True`
+    assert eps.numel == 1
+    return v + eps
+
+
+@pattern
+def Normed(x, norm):
+    w, offset, eps, y, v = var(), var(), var(), var(), var()
+    z = TimesInverseRoot(y, v, w, offset)
+    y <= Wide(x)
+    v <= Raised(MeanSquare(Wide(x)), eps)
+    let(norm=record(kind="rms", weight=w, offset=offset, bias=None, eps=eps))
+    return z
+
+
 # --- queries, keys and values ---------------------------------------------------------------------
 
 
@@ -115,7 +133,12 @@ def Written(cache, new):  # a cache, with the new key or value at a position
     return aten.index_put(cache, _, new, False) | aten.index_copy(cache, 2, _, new)
 
 
-# --- a layer --------------------------------------------------------------------------------------
+@pattern
+def Filled(cache, new):
+    return NoOp(Filled(cache, new)) | keep(Written(cache, new))
+
+
+# --- attention and hidden units -------------------------------------------------------------------
 
 
 @pattern
@@ -131,13 +154,27 @@ def Called(q, keys, values, mask, scale):
 
 
 @pattern
+def Computed(q, k, lk, v, lv, scores):
+    mask, scale = var(), var()
+    let(scores=record(mask=mask, scale=scale, steps=None))
+    return Called(q, Heads(k, lk), Heads(v, lv), mask, scale)
+
+
+@pattern
+def Computed(q, k, lk, v, lv, scores):  # the product of the weights with the values
+    of_q, of_k, first, then, mask = var(), var(), var(), var(), var()
+    let(scores=record(mask=mask, scale=None, steps=(*of_q, *of_k, *first, *then)))
+    return Summed(Softmax(Scaled(Scores(q, k, of_q, of_k, lk, first), then) + mask), v, lv)
+
+
+@pattern
 def Attended(y, attention):
-    q, k, v, lk, lv, mask, scale = var(), var(), var(), var(), var(), var(), var()
+    q, k, v, lk, lv, scores = var(), var(), var(), var(), var(), var()
     oq, ok, ov, fq, fk, fv = var(), var(), var(), var(), var(), var()
     aq, ak, keys, values, nk, nv = var(), var(), var(), var(), var(), var()
-    x = Called(q, Heads(k, lk), Heads(v, lv), mask, scale)
-    k <= keep(Written(keys, nk))
-    v <= keep(Written(values, nv))
+    x = Computed(q, k, lk, v, lv, scores)
+    k <= Filled(keys, nk)
+    v <= Filled(values, nv)
     q <= Placed(Projected(y, oq, fq), aq)
     nk <= Placed(Projected(y, ok, fk), ak)
     nv <= Projected(y, ov, fv)
@@ -149,8 +186,7 @@ def Attended(y, attention):
             keys=keys,
             values=values,
             query=q,
-            mask=mask,
-            scale=scale,
+            scores=scores,
             layouts=(lk, lv),
         )
     )
@@ -158,30 +194,128 @@ def Attended(y, attention):
 
 
 @pattern
+def Acted(x, kind):  # in a wider type, if it is decomposed
+    y = var()
+    z = Rounded(Activation(y, kind)) | Activation(y, kind)
+    y <= Wide(x)
+    assert z.dtype == x.dtype
+    return z
+
+
+@pattern
 def Hidden(y, inner):
     up, kind = var(), var()
     let(inner=record(up=up, gate=None, activation=kind))
-    return Activation(Product(y, up), kind)
+    return Acted(Product(y, up), kind)
 
 
 @pattern
 def Hidden(y, inner):
     gate, up, kind = var(), var(), var()
     let(inner=record(up=up, gate=gate, activation=kind))
-    return Activation(Product(y, gate), kind) * Product(y, up)
+    return Acted(Product(y, gate), kind) * Product(y, up)
+
+
+# --- a mixture of experts -------------------------------------------------------------------------
+
+
+@pattern
+def ByExperts(x, w, ids):  # each row by the matrix of its expert
+    column = aten.unsqueeze(x, -1)
+    y = aten.squeeze(aten.bmm(Gather(w, ids), column) | aten.matmul(Gather(w, ids), column), -1)
+    assert y.rank == 2 and column.rank == 3
+    return y
+
+
+@pattern
+def EachRow(x, count):  # each row so many times
+    e = aten.expand(aten.unsqueeze(Regrouped(x), 1), ...)
+    let(count=e.shape[1])
+    assert e.rank == 3
+    return Regrouped(e)
+
+
+@pattern
+def EachRow(x, count):
+    n = var()
+    let(count=n.value)
+    rows = Regrouped(x)
+    assert rows.rank == 2 and n.numel == 1
+    return aten.repeat_interleave(rows, n, 0, ...)
+
+
+@pattern
+def Halves(x, size):
+    return aten.split(x, size, -1)
+
+
+@pattern
+def Halves(x, size):
+    let(size=x.shape[-1] // 2)
+    return aten.chunk(x, 2, -1)
+
+
+@pattern
+def Shares(chosen, normalized):
+    let(normalized=True)
+    shares = GETITEM(chosen, 0)
+    return shares / aten.sum(shares, [-1], True)
+
+
+@pattern
+def Shares(chosen, normalized):
+    let(normalized=False)
+    return GETITEM(chosen, 0)
+
+
+@pattern
+def Mixture(y, mixture):
+    both, down, ids, shares, chosen, share = var(), var(), var(), var(), var(), var()
+    parts, rows, size, kind = var(), var(), var(), var()
+    router, top, count, normalized = var(), var(), var(), var()
+    hidden = Acted(GETITEM(parts, 0), kind) * GETITEM(parts, 1)
+    each = Regrouped(ByExperts(hidden, down, ids) * aten.unsqueeze(shares, -1))
+    total = aten.sum(each, [1], False)
+    parts <= Halves(ByExperts(rows, both, ids), size)
+    rows <= EachRow(y, count)
+    ids <= InOrder(GETITEM(chosen, 1))
+    shares <= InOrder(Shares(chosen, normalized))
+    chosen <= aten.topk(share, top, -1, True, _)
+    share <= Softmax(Product(y, router))
+    assert each.rank == 3 and each.shape[1] == count == top and share.rank == 2
+    let(
+        mixture=record(
+            both=both, down=down, size=size, activation=kind, router=router, top=top,
+            normalized=normalized,
+        )
+    )  # fmt: skip
+    return total
+
+
+# --- a layer --------------------------------------------------------------------------------------
+
+
+@pattern
+def Last(y, last):
+    inner, down = var(), var()
+    let(last=record(inner=inner, down=down, mixture=None))
+    return Product(Hidden(y, inner), down)
+
+
+@pattern
+def Last(y, last):
+    mixture = var()
+    let(last=record(inner=None, down=None, mixture=mixture))
+    return Regrouped(Mixture(y, mixture))
 
 
 @pattern
 def Layer(x, layer):
     before, attention, out = var(), var(), var()
-    after, inner, down = var(), var(), var()
+    after, last = var(), var()
     middle = x + Regrouped(Multiplied(InOrder(Attended(Normed(x, before), attention)), out))
-    y = middle + Product(Hidden(Normed(middle, after), inner), down)
-    let(
-        layer=record(
-            before=before, attention=attention, out=out, after=after, inner=inner, down=down
-        )
-    )
+    y = middle + Last(Normed(middle, after), last)
+    let(layer=record(before=before, attention=attention, out=out, after=after, last=last))
     return y
 
 

@@ -2,8 +2,15 @@
 
 import torch
 
-from pypm.events.decoder import DecoderLayer, DecoderStep, MatrixOperand, NormOperands
-from pypm.fx import Match, describe
+from pypm.events.decoder import (
+    DecoderLayer,
+    DecoderStep,
+    ExpertChoice,
+    MatrixOperand,
+    NormOperands,
+)
+from pypm.events.operator import TYPES
+from pypm.fx import Match, describe, metadata
 
 
 class Misfit(Exception):
@@ -17,16 +24,22 @@ def require(condition, reason):
 
 
 class Operands:
-    """The operands of the kernel in order, each once."""
+    """The operands of the kernel in order, each once.
 
-    def __init__(self, x):
+    `rounded` holds the ids of weights of norms that meet rows in the type of x.
+    """
+
+    def __init__(self, x, rounded):
         self.values = [x]
-        self._added = {}
+        self._added, self._rounded = {}, rounded
 
-    def place(self, value, dtype=torch.float32):
-        """Return the place of a tensor, which is added if it is new; None for None."""
+    def place(self, value, dtype=None):
+        """Return the place of a tensor, which is added if it is new; None for None. It must have a
+        type, by default that of x.
+        """
         if value is None:
             return None
+        dtype = dtype or self.values[0].dtype
         require(value.dtype == dtype, f"an operand is {value.dtype}, not {dtype}")
         for place, known in enumerate(self.values):
             if known is value:
@@ -35,13 +48,17 @@ class Operands:
         return len(self.values) - 1
 
     def mask(self, mask):
-        """Return the place of a mask that is added, also for one that says what is seen."""
-        if mask.dtype != torch.bool:
-            return self.place(mask)
+        """Return the place of a mask that is added, in float32, also for one that says what is
+        seen.
+        """
         if id(mask) not in self._added:
-            zeros = torch.zeros_like(mask, dtype=torch.float32)
-            self._added[id(mask)] = zeros.masked_fill(~mask, -torch.inf)
-        return self.place(self._added[id(mask)])
+            if mask.dtype == torch.bool:
+                zeros = torch.zeros_like(mask, dtype=torch.float32)
+                self._added[id(mask)] = zeros.masked_fill(~mask, -torch.inf)
+            else:
+                require(mask.dtype in TYPES, f"the mask is {mask.dtype}")
+                self._added[id(mask)] = mask.to(torch.float32)
+        return self.place(self._added[id(mask)], torch.float32)
 
     def matrix(self, weight, size, first=0, columns=None):
         """Return a weight of a product with rows of `size`; all of its outputs by default."""
@@ -58,7 +75,26 @@ class Operands:
         known = (w is None or w.shape == (size,) for w in (norm.weight, norm.bias))
         require(all(known), "a weight of a norm is broadcast")
         weights = self.place(norm.weight), self.place(norm.bias)
-        return NormOperands(norm.kind, *weights, float(norm.eps), float(norm.offset))
+        kind = "rounded rms" if id(norm.weight) in self._rounded else norm.kind
+        if isinstance(norm.eps, (int, float)):
+            return NormOperands(kind, *weights, float(norm.eps), float(norm.offset))
+        given = self.place(norm.eps, torch.float32)
+        return NormOperands(kind, *weights, 0.0, float(norm.offset), given)
+
+
+def scale_and_mask(scores, size):
+    """Return the number by which scores are multiplied, and the mask that is then added to them.
+
+    Raises Misfit if they are multiplied by another thing than a number.
+    """
+    if scores.steps is None:
+        return size**-0.5 if scores.scale is None else float(scores.scale), scores.mask
+    scale = 1.0
+    for name, *_, by in scores.steps:
+        known = name in ("mul", "div") and isinstance(by, (int, float)) and by
+        require(known, "scores are not multiplied by a number")
+        scale = scale * by if name == "mul" else scale / by
+    return scale, scores.mask
 
 
 def layer_of(layer, position, operands, step):
@@ -72,7 +108,7 @@ def layer_of(layer, position, operands, step):
     require(all(c.shape == (batch, groups, *c.shape[2:]) for c in caches), "caches differ in heads")
     require(of.keys.shape == of.values.shape, "keys and values differ in size")
     require(all(c.stride(3) == 1 for c in caches), "elements of a key are not side by side")
-    mask = of.mask
+    scale, mask = scale_and_mask(of.scores, size)
     require(mask is not None and mask.dim() == 4, "there is no mask of four dimensions")
     fits = zip(mask.shape, (batch, groups * heads, 1, of.keys.shape[2]), strict=True)
     exact = mask.shape[2:] == (1, of.keys.shape[2])
@@ -85,8 +121,6 @@ def layer_of(layer, position, operands, step):
         require(angles.sin is of.k.angles.sin, "keys are rotated by other angles")
         whole = all(a.numel() in (size, batch * size) for a in (angles.cos, angles.sin))
         require(whole and size % 2 == 0, "angles are not those of whole heads")
-    hidden = layer.inner.up.matrix.shape[0 if layer.inner.up.turned else 1]
-    gate = layer.inner.gate
     return DecoderLayer(
         before=operands.norm(layer.before, width),
         q=operands.matrix(of.q.weight, width, of.q.first, inner),
@@ -97,14 +131,41 @@ def layer_of(layer, position, operands, step):
         values=operands.place(of.values),
         mask=operands.mask(mask),
         position=operands.place(position, torch.int64),
-        scale=size**-0.5 if of.scale is None else float(of.scale),
+        scale=scale,
         out=operands.matrix(layer.out, inner),
         after=operands.norm(layer.after, width),
-        gate=gate and operands.matrix(gate, width),
-        up=operands.matrix(layer.inner.up, width),
-        activation=layer.inner.activation,
-        down=operands.matrix(layer.down, hidden),
+        **last_of(layer.last, operands, width),
     )
+
+
+def last_of(last, operands, width):
+    """Return the fields of a layer that follow its last norm, and raise what is wrong with them."""
+    inner, mixture = last.inner, last.mixture
+    if mixture is None:
+        hidden = inner.up.matrix.shape[0 if inner.up.turned else 1]
+        return {
+            "gate": inner.gate and operands.matrix(inner.gate, width),
+            "up": operands.matrix(inner.up, width),
+            "activation": inner.activation,
+            "down": operands.matrix(last.down, hidden),
+        }
+    both, down, hidden = mixture.both, mixture.down, mixture.size
+    require(both.dtype == torch.float32, "experts are for float32")
+    router = operands.matrix(mixture.router, width)
+    require(mixture.top <= router.columns == both.shape[0], "the router has other experts")
+    fits = both.shape[1:] == (2 * hidden, width) and down.shape == (*both.shape[:1], width, hidden)
+    require(fits, "experts are not of one size")
+    gate, up = (
+        MatrixOperand(operands.place(both), None, True, width, hidden, first)
+        for first in (0, hidden)
+    )
+    return {
+        "gate": gate,
+        "up": up,
+        "activation": mixture.activation,
+        "down": MatrixOperand(operands.place(down), None, True, hidden, width),
+        "experts": ExpertChoice(router, mixture.top, mixture.normalized),
+    }
 
 
 def written(match):
@@ -127,18 +188,30 @@ def written(match):
     return indices, writes
 
 
+def rounded_rows(match):
+    """Return the ids of the traced values that multiply others rounded to bfloat16."""
+    traced = dict(zip(match.region.inputs, match.inputs, strict=True))
+    found = set()
+    for node in match.region.nodes:
+        if describe(node).operator.name == "aten.mul":
+            for one, other in (node.args, node.args[::-1]):
+                if one in traced and isinstance(other, torch.fx.Node):
+                    found |= {id(traced[one])} if metadata(other).dtype == torch.bfloat16 else set()
+    return found
+
+
 def stack_of(x, layers, match):
     """Return the step of a stack, its operands, and the two results of `written`.
 
     Values may be traced or fake tensors. Raises Misfit, with the reason, if there is no such step.
     """
-    require(x.dtype == torch.float32, "the kernel is for float32")
+    require(x.dtype in TYPES, "the kernel is for float32 and bfloat16")
     first = layers[0].attention
     heads, _, size = first.query.shape[1:]
     groups = first.keys.shape[1]
     require(groups and heads % groups == 0, "heads do not divide into groups")
     step = x.shape[-1], groups, heads // groups, size
-    operands = Operands(x)
+    operands = Operands(x, rounded_rows(match))
     indices, writes = written(match)
     found = []
     for layer in layers:

@@ -62,6 +62,29 @@ def ListedBefore(First: Pattern, Step: Pattern, step, read, state, spread, last,
 
 
 @pattern
+def Earlier(Step: Pattern, step, read, state, t, before, spread):  # results before t, from the last
+    n, older = var(), var()
+    y = Step(step, read, older, before, n)
+    assert n == t - 1
+    return [Placed(y, spread), *Earlier(Step, step, read, state, n, older, spread)]
+
+
+@pattern
+def Earlier(Step: Pattern, step, read, state, t, before, spread):
+    assert t == 0
+    let(state=before)
+    return []
+
+
+@pattern
+def ListedBackwards(Step: Pattern, step, read, state, spread, last, count):  # the last result first
+    t, before = var(), var()
+    y = Step(step, read, before, last, t)
+    let(count=t + 1)
+    return [Placed(y, spread), *Earlier(Step, step, read, state, t, before, spread)]
+
+
+@pattern
 def Joined(List: Pattern, step, read, state, place, last, count):
     spread, d = var(), var()
     y = aten.stack(List(step, read, state, spread, last, count), d)

@@ -3,8 +3,8 @@
 import torch
 
 from pypm import pattern, predicate, var
-from pypm.fx import GETITEM, aten, metadata, prims, same_shape
-from pypm.rules.quantization import Clamped, Column, InSteps, Largest, Step
+from pypm.fx import GETITEM, metadata, same_shape
+from pypm.rules.quantization import Column, Largest, Saturated, Step
 from pypm.rules.vllm.operators import C
 from pypm.rules.vocabulary.shapes import Wide
 
@@ -22,10 +22,7 @@ def near(x, y):
 
 @pattern
 def Stepped(x, c):  # x / c, saturating
-    y = Clamped(InSteps(x, c), -TOP, TOP)
-    q = prims.convert_element_type(y, ...) | aten._to_copy(y, ...) | aten.to(y, ...)
-    assert q.dtype == TYPE
-    return q
+    return Saturated(x, c, -TOP, TOP)
 
 
 @pattern

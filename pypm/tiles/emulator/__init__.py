@@ -6,8 +6,8 @@ accesses that nothing orders. A group of four warps is one agent: nothing is fou
 its warps being at different places.
 """
 
+from pypm.emulation.clocks import Fault
 from pypm.tiles.emulator.machine import Event
-from pypm.tiles.emulator.memory import Fault
 from pypm.tiles.emulator.run import Emulation, emulate
 
 __all__ = ["Emulation", "Event", "Fault", "emulate"]

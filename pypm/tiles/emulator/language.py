@@ -14,22 +14,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from pypm.tiles.emulator.global_memory import (
-    EmulatedDescriptor,
-    EmulatedPointer,
-    load_global,
-    store_global,
-)
-from pypm.tiles.emulator.machine import Body, Machine, Request
-from pypm.tiles.emulator.memory import (
-    Agent,
-    Barrier,
-    Job,
-    SharedTile,
-    access,
-    join,
-    shared_tile,
-)
+from pypm.emulation.clocks import join
+from pypm.emulation.pointers import EmulatedPointer, load_global, store_global
+from pypm.emulation.requests import Body, Request
+from pypm.tiles.emulator.global_memory import EmulatedDescriptor
+from pypm.tiles.emulator.machine import Machine
+from pypm.tiles.emulator.memory import Agent, Barrier, Job, SharedTile, access_tile, shared_tile
 
 __all__ = ["scope_of"]
 
@@ -50,7 +40,7 @@ Value: TypeAlias = Tensor | _Accumulator | float | SharedTile | Barrier
 """A value of the text."""
 
 
-Exported: TypeAlias = SimpleNamespace | Callable[..., Request | _Accumulator]
+Exported: TypeAlias = SimpleNamespace | Callable[..., Request[Agent] | _Accumulator]
 """A module of the text, or a function."""
 
 
@@ -82,7 +72,7 @@ def scope_of(machine: Machine, program: int, programs: int) -> dict[str, Exporte
             async_copy_shared_to_global=partial(_store, machine),
             store_wait=_store_wait,
         ),
-        "fence_async_shared": lambda: Request("a fence", _fence),
+        "fence_async_shared": lambda: Request("a fence", Agent.fence),
         "warpgroup_mma_init": lambda tile: _Accumulator(None, [tile]),
         "warpgroup_mma": partial(_product, machine),
         "warpgroup_mma_wait": _await,
@@ -92,7 +82,7 @@ def scope_of(machine: Machine, program: int, programs: int) -> dict[str, Exporte
 # --- barriers and copies -------------------------------------------------------------------------
 
 
-def _wait(machine: Machine, barrier: Barrier, phase: int, pred: bool = True) -> Request:
+def _wait(machine: Machine, barrier: Barrier, phase: int, pred: bool = True) -> Request[Agent]:
     def act(agent: Agent) -> None:
         if pred:
             join(agent.clock, barrier.completed)
@@ -101,7 +91,7 @@ def _wait(machine: Machine, barrier: Barrier, phase: int, pred: bool = True) -> 
     return Request(barrier.label, act, lambda agent: not pred or barrier.is_complete(phase))
 
 
-def _arrive(machine: Machine, barrier: Barrier, *, count: int, pred: bool = True) -> Request:
+def _arrive(machine: Machine, barrier: Barrier, *, count: int, pred: bool = True) -> Request[Agent]:
     def act(agent: Agent) -> None:
         if pred:
             barrier.arrive(agent.clock, count)
@@ -111,7 +101,7 @@ def _arrive(machine: Machine, barrier: Barrier, *, count: int, pred: bool = True
     return Request(barrier.label, act)
 
 
-def _expect(barrier: Barrier, size: int) -> Request:
+def _expect(barrier: Barrier, size: int) -> Request[Agent]:
     def act(agent: Agent) -> None:
         barrier.expected += size
         barrier.arrive(agent.clock, 1)
@@ -123,7 +113,7 @@ def _expect(barrier: Barrier, size: int) -> Request:
 def _load(
     machine: Machine, source: EmulatedDescriptor, at: Sequence[int], barrier: Barrier,
     tile: SharedTile,
-) -> Request:  # fmt: skip
+) -> Request[Agent]:  # fmt: skip
     def complete(job: Job) -> None:
         tile.data.copy_(source.read(at))
         barrier.receive(job.clock, source.size)
@@ -136,7 +126,7 @@ def _load(
 
 def _store(
     machine: Machine, target: EmulatedDescriptor, at: Sequence[int], tile: SharedTile
-) -> Request:
+) -> Request[Agent]:
     def act(agent: Agent) -> None:
         job = machine.start(
             f"stores of {agent.name}", agent, lambda job: target.write(at, tile.data), reads=[tile]
@@ -146,7 +136,7 @@ def _store(
     return Request("a store", act)
 
 
-def _store_wait(left: int) -> Request:
+def _store_wait(left: int) -> Request[Agent]:
     def act(agent: Agent) -> None:
         agent.stores = _waited(agent, agent.stores, left)
 
@@ -167,14 +157,10 @@ def _waited(agent: Agent, jobs: list[Job], left: int) -> list[Job]:
     return jobs[count:]
 
 
-def _fence(agent: Agent) -> None:
-    agent.fenced = agent.clock.get(agent.own, 0)
-
-
-def _tile_store(machine: Machine, tile: SharedTile, value: Tensor) -> Request:
+def _tile_store(machine: Machine, tile: SharedTile, value: Tensor) -> Request[Agent]:
     def act(agent: Agent) -> None:
         time = agent.clock.get(agent.own, 0) + 1
-        access((agent.own, time), agent.clock, tile, "write")
+        access_tile((agent.own, time), agent.clock, tile, "write")
         agent.clock[agent.own] = time
         tile.data.copy_(value)
 
@@ -187,7 +173,7 @@ def _tile_store(machine: Machine, tile: SharedTile, value: Tensor) -> Request:
 def _product(
     machine: Machine, left: SharedTile | Tensor, right: SharedTile,
     onto: _Accumulator | Tensor, *, use_acc: bool = True, is_async: bool = False,
-) -> Request:  # fmt: skip
+) -> Request[Agent]:  # fmt: skip
     cell: list[Tensor] = []
 
     def complete(job: Job) -> None:
@@ -196,7 +182,7 @@ def _product(
         found = a.float() @ right.data.float()
         cell.append(base + found if use_acc else found)
 
-    def act(agent: Agent) -> Request | _Accumulator:
+    def act(agent: Agent) -> Request[Agent] | _Accumulator:
         reads = [tile for tile in (left, right) if isinstance(tile, SharedTile)]
         before = agent.products[-1] if agent.products else None
         job = machine.start(f"products of {agent.name}", agent, complete, before, reads)
@@ -207,7 +193,7 @@ def _product(
     return Request("a product", act)
 
 
-def _await(left: int, deps: Sequence[_Accumulator]) -> Request:
+def _await(left: int, deps: Sequence[_Accumulator]) -> Request[Agent]:
     def value(dep: _Accumulator) -> _Accumulator | Tensor:
         return dep.value if dep.job is None or dep.job.awaited else dep
 
@@ -231,10 +217,10 @@ def _language(machine: Machine) -> SimpleNamespace:
         return shared_tile(torch.full([*shape], float("nan"), dtype=dtype), label)
 
     def specialize(
-        bodies: Sequence[tuple[Callable[..., Body], Sequence[Value]]],
+        bodies: Sequence[tuple[Callable[..., Body[Agent]], Sequence[Value]]],
         warps: Sequence[int],
         registers: Sequence[int],
-    ) -> Request:
+    ) -> Request[Agent]:
         made = [
             (f"{function.__name__}{n}", function(*given))
             for n, (function, given) in enumerate(bodies)
@@ -275,7 +261,9 @@ def _language(machine: Machine) -> SimpleNamespace:
     )
 
 
-def _store_to_global(at: EmulatedPointer, value: Tensor, mask: Tensor | None = None) -> Request:
+def _store_to_global(
+    at: EmulatedPointer, value: Tensor, mask: Tensor | None = None
+) -> Request[Agent]:
     return Request("a store to global memory", lambda agent: store_global(at, value, mask))
 
 

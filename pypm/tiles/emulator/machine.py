@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from pypm.tiles.emulator.memory import Agent, Fault, Job, SharedTile, access, join
+from pypm.emulation.clocks import Fault, join
+from pypm.emulation.requests import Body, Request, Running, begun, deadlock
+from pypm.tiles.emulator.memory import Agent, Job, SharedTile, access_tile
 
-__all__ = ["Body", "Event", "Machine", "Request", "Running"]
-
-Body: TypeAlias = Generator["Request", object, None]
-"""A partition, which is sent the result of each of its requests."""
+__all__ = ["Event", "Machine"]
 
 
 class Event(NamedTuple):
@@ -27,27 +26,6 @@ class Event(NamedTuple):
     agent: str
     place: str
     """The barrier, or the slots that were accessed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """An operation of a partition: when it can be performed, and its effect.
-
-    The effect may return another request, for which the partition waits instead.
-    """
-
-    label: str
-    act: Callable[[Agent], object]
-    ready: Callable[[Agent], bool] = lambda agent: True
-
-
-@dataclass
-class Running:
-    """A partition, and the operation that it is to perform next."""
-
-    agent: Agent
-    body: Body
-    request: Request
 
 
 @dataclass
@@ -61,11 +39,11 @@ class Machine:
     seed: int
     lateness: float
     jobs: list[Job] = field(default_factory=list)
-    running: list[Running] = field(default_factory=list)
+    running: list[Running[Agent]] = field(default_factory=list)
     log: list[Event] = field(default_factory=list)
     started: Counter[str] = field(default_factory=Counter)
 
-    def run(self, body: Body) -> None:
+    def run(self, body: Body[Agent]) -> None:
         """Run a kernel to its end.
 
         Raises Fault for a deadlock, a race, a misuse of a barrier, an error in the text, and for a
@@ -77,32 +55,27 @@ class Machine:
             free = [job for job in self.jobs if job.after is None or job.after.done]
             able = [each for each in self.running if each.request.ready(each.agent)]
             if not able and not free:
-                raise self.deadlock()
+                raise deadlock(self.running)
             if free and (not able or chance.random() >= self.lateness):
                 self.complete(chance.choice(free))
             else:
                 self.perform(chance.choice(able))
         self.check_end()
 
-    def deadlock(self) -> Fault:
-        """Return the fault that names who waits for what."""
-        waits = (f"{each.agent.name} at {each.request.label}" for each in self.running)
-        return Fault(f"deadlock: {'; '.join(waits)}")
-
     def check_end(self) -> None:
         """Raise Fault if a job is still under way."""
         if self.jobs:
             raise Fault(f"the kernel ends before {self.jobs[0].name} does")
 
-    def spawn(self, name: str, body: Body, parent: Agent) -> Running:
+    def spawn(self, name: str, body: Body[Agent], parent: Agent) -> Running[Agent]:
         """Begin a partition, which knows what its parent knows."""
         agent = Agent(name, dict(parent.clock))
         agent.tick()
-        each = Running(agent, body, Request("its begin", lambda agent: None))
+        each = begun(agent, body)
         self.running.append(each)
         return each
 
-    def fork(self, bodies: Sequence[tuple[str, Body]], parent: Agent) -> Request:
+    def fork(self, bodies: Sequence[tuple[str, Body[Agent]]], parent: Agent) -> Request[Agent]:
         children = [self.spawn(name, body, parent) for name, body in bodies]
         return Request(
             "the end of its partitions",
@@ -110,16 +83,12 @@ class Machine:
             lambda agent: not any(child in self.running for child in children),
         )
 
-    def perform(self, each: Running) -> None:
-        try:
-            result = each.request.act(each.agent)
-            each.request = result if isinstance(result, Request) else each.body.send(result)
-        except StopIteration:
-            self.running.remove(each)
-            for job in (*each.agent.stores, *each.agent.products):
-                raise Fault(f"{each.agent.name} does not wait for {job.name}") from None
-        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
-            raise Fault(f"{each.agent.name}: {type(error).__name__}: {error}") from error
+    def perform(self, each: Running[Agent]) -> None:
+        if each.perform():
+            return
+        self.running.remove(each)
+        for job in (*each.agent.stores, *each.agent.products):
+            raise Fault(f"{each.agent.name} does not wait for {job.name}")
 
     def note(self, kind: str, agent: str, place: str) -> None:
         self.log.append(Event(kind, agent, place))
@@ -136,10 +105,9 @@ class Machine:
         """
         agent.tick()
         self.started[name] += 1
-        clock = dict(agent.clock)
-        if agent.own in clock:
-            clock[agent.own] = agent.fenced
-        job = Job(name, self.started[name], clock, lambda: act(job), reads, writes, after)
+        job = Job(
+            name, self.started[name], agent.released(), lambda: act(job), reads, writes, after
+        )
         self.jobs.append(job)
         return job
 
@@ -149,7 +117,7 @@ class Machine:
             join(job.clock, job.after.clock)
         for kind, tiles in (("read", job.reads), ("write", job.writes)):
             for tile in tiles:
-                access((job.name, job.time), job.clock, tile, kind)
+                access_tile((job.name, job.time), job.clock, tile, kind)
         job.clock[job.name] = job.time
         job.done = True
         self.note("end", job.name, ", ".join(t.label for t in (*job.reads, *job.writes)))

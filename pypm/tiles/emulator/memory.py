@@ -1,10 +1,8 @@
-"""Shared memory of the emulated machine: clocks, accesses, barriers, and what completes late.
+"""Shared memory of the emulated machine: slots, barriers, and what completes late.
 
-Vector clocks decide about races. A clock has a component for each partition, for the products of a
-partition, for its stores, and for the copies into a slot; each counts up. An arrival at a barrier
-releases the clock of a partition, and a wait for the phase acquires it; a job carries the clock of
-the partition that started it. Two accesses of one slot of which one writes are a race unless a
-clock orders them, in whichever order they happened to run.
+A clock has a component for each partition, for the products of a partition, for its stores, and for
+the copies into a slot. An arrival at a barrier releases the clock of a partition, and a wait for
+the phase acquires it; a job carries the clock of the partition that started it.
 """
 
 from __future__ import annotations
@@ -14,44 +12,19 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-__all__ = ["Agent", "Barrier", "Fault", "Job", "SharedTile", "access", "join", "shared_tile"]
+from pypm.emulation.clocks import AccessHistory, Clock, ClockedAgent, Fault, access, join
 
-Clock = dict[str, int]
-
-
-class Fault(Exception):
-    """A fault of the emulated kernel: a deadlock, a race, or a misuse of a barrier."""
-
-
-def join(clock: Clock, other: Mapping[str, int]) -> None:
-    """Let a clock know what another knows."""
-    for name, time in other.items():
-        if clock.get(name, 0) < time:
-            clock[name] = time
+__all__ = ["Agent", "Barrier", "Job", "SharedTile", "access_tile", "shared_tile"]
 
 
 @dataclass
-class Agent:
-    """One partition of a kernel, and its clock.
+class Agent(ClockedAgent):
+    """One partition of a kernel. Copies and products see its own accesses after a fence."""
 
-    Its own accesses of shared memory have a clock component of their own, since copies and products
-    see them only after a fence: `name/own` counts them, and `fenced` is the last that they see.
-    """
-
-    name: str
-    clock: Clock = field(default_factory=dict)
-    fenced: int = 0
     products: list[Job] = field(default_factory=list)
     """Products that it issued and has not waited for, in order; each ends after those before it."""
     stores: list[Job] = field(default_factory=list)
     """Stores likewise, which end in any order."""
-
-    def tick(self) -> None:
-        self.clock[self.name] = self.clock.get(self.name, 0) + 1
-
-    @property
-    def own(self) -> str:
-        return f"{self.name}/own"
 
 
 @dataclass
@@ -75,17 +48,11 @@ class Job:
 
 
 @dataclass
-class _History:
-    written: tuple[str, int] | None = None
-    read: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass
 class SharedTile:
     """A view of shared memory: a buffer of slots, or one slot."""
 
     data: Tensor
-    histories: Sequence[_History]
+    histories: Sequence[AccessHistory]
     label: str
 
     def index(self, n: int) -> SharedTile:
@@ -101,25 +68,13 @@ class SharedTile:
 
 def shared_tile(data: Tensor, label: str) -> SharedTile:
     """Return a buffer whose slots are indexed by the first dimension of `data`."""
-    return SharedTile(data, [_History() for _ in range(data.shape[0])], label)
+    return SharedTile(data, [AccessHistory() for _ in range(data.shape[0])], label)
 
 
-def access(by: tuple[str, int], clock: Mapping[str, int], tile: SharedTile, kind: str) -> None:
-    """Record an access by a component at a time, which is a `read` or a `write`.
-
-    `clock` has what happened before it. Raises Fault if it is a race.
-    """
+def access_tile(by: tuple[str, int], clock: Mapping[str, int], tile: SharedTile, kind: str) -> None:
+    """Record an access of all slots of a tile, as `pypm.emulation.clocks.access` does of one."""
     for history in tile.histories:
-        before = dict([history.written] if history.written else [])
-        if kind == "write":
-            before.update(history.read)
-        for other, time in before.items():
-            if clock.get(other, 0) < time:
-                raise Fault(f"race: {kind} of {tile.label} by {by[0]}, accessed by {other}")
-        if kind == "write":
-            history.written, history.read = by, {}
-        else:
-            history.read[by[0]] = by[1]
+        access(by, clock, history, kind, tile.label)
 
 
 @dataclass

@@ -12,11 +12,22 @@ from typing import Final, cast
 
 from torch import Tensor
 
-from pypm.tiles.arguments import Descriptor, KernelArgument, Pointer, SizeArgument, StrideArgument
+from pypm.emulation.generators import Yielding, dotted
+from pypm.emulation.pointers import EmulatedPointer
+from pypm.emulation.requests import Body
+from pypm.tiles.arguments import (
+    Descriptor,
+    KernelArgument,
+    Pointer,
+    SizeArgument,
+    StrideArgument,
+    misplaced,
+)
 from pypm.tiles.emit import Emitted
-from pypm.tiles.emulator.global_memory import EmulatedDescriptor, EmulatedPointer
+from pypm.tiles.emulator.global_memory import EmulatedDescriptor
 from pypm.tiles.emulator.language import scope_of
-from pypm.tiles.emulator.machine import Body, Event, Machine
+from pypm.tiles.emulator.machine import Event, Machine
+from pypm.tiles.emulator.memory import Agent
 from pypm.tiles.reference import sizes_of
 
 __all__ = ["Emulation", "emulate"]
@@ -60,7 +71,7 @@ def emulate(
         machine = machines(seed * 1009 + program, lateness)
         scope = scope_of(machine, program, programs)
         exec(_code(text), scope)
-        made = cast("Callable[..., Body]", scope["kernel"])
+        made = cast("Callable[..., Body[Agent]]", scope["kernel"])
         machine.run(made(*given))
         logs.append(tuple(machine.log))
     return Emulation(hashlib.sha256(text.encode()).hexdigest(), tuple(logs))
@@ -69,20 +80,17 @@ def emulate(
 def _value(
     argument: KernelArgument, operands: Mapping[str, Tensor], sizes: Mapping[str, int]
 ) -> EmulatedDescriptor | EmulatedPointer | int:
+    if isinstance(argument, SizeArgument):
+        return sizes[argument.name]
+    x = operands[argument.operand]
     match argument:
-        case Descriptor(_, operand, box):
-            return EmulatedDescriptor(operands[operand], box)
-        case Pointer(_, operand, is_packed):
-            if is_packed and operands[operand].stride()[-1] != 1:
-                raise ValueError(f"the rows of `{operand}` are not packed")
-            return EmulatedPointer(operands[operand])
-        case StrideArgument(_, operand, dim, unit):
-            stride, rest = divmod(operands[operand].stride()[dim], unit)
-            if rest:
-                raise ValueError(f"a stride of `{operand}` is no multiple of {unit} elements")
-            return stride
-        case SizeArgument(name):
-            return sizes[name]
+        case Descriptor():
+            return EmulatedDescriptor(x, argument.box)
+        case Pointer() | StrideArgument():
+            reason = misplaced(argument, x)
+            if reason is not None:
+                raise ValueError(reason)
+            return EmulatedPointer(x) if isinstance(argument, Pointer) else argument.of(x)
 
 
 # --- from functions to generators ----------------------------------------------------------------
@@ -99,23 +107,18 @@ OPERATIONS: Final = frozenset(
 
 @lru_cache(maxsize=256)
 def _code(text: str) -> CodeType:
-    return compile(_Yielding().visit(ast.parse(text)), "<emulated kernel>", "exec")
+    tree = Yielding(OPERATIONS).visit(_Gluon().visit(ast.parse(text)))
+    return compile(tree, "<emulated kernel>", "exec")
 
 
-class _Yielding(ast.NodeTransformer):
-    """Yields every operation, names what is allocated, and drops imports."""
-
-    def visit_Import(self, node: ast.Import) -> None:
-        return None
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        return None
+class _Gluon(ast.NodeTransformer):
+    """Names what is allocated, and calls a function for the method of a tile."""
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
         match node:
             case ast.Assign([ast.Name(name)], ast.Call(function) as call) if (
-                _dotted(function) == "gl.allocate_shared_memory"
+                dotted(function) == "gl.allocate_shared_memory"
             ):
                 label = ast.copy_location(ast.Constant(name), call)
                 call.keywords.append(ast.copy_location(ast.keyword("label", label), call))
@@ -124,19 +127,9 @@ class _Yielding(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         match node.func:
-            case ast.Attribute(tile, "store") if _dotted(node.func) != "gl.store":
+            case ast.Attribute(tile, "store") if dotted(node.func) != "gl.store":
                 gl = ast.copy_location(ast.Name("gl", ast.Load()), node)
                 function = ast.copy_location(ast.Attribute(gl, "shared_store", ast.Load()), node)
                 call = ast.Call(function, [tile, *node.args], node.keywords)
                 node = ast.copy_location(call, node)
-        is_operation = _dotted(node.func) in OPERATIONS
-        return ast.copy_location(ast.Yield(node), node) if is_operation else node
-
-
-def _dotted(function: ast.expr) -> str:
-    match function:
-        case ast.Name(name):
-            return name
-        case ast.Attribute(ast.Name(module), name):
-            return f"{module}.{name}"
-    return ""
+        return node

@@ -57,20 +57,22 @@ class AttentionTiles:
     """Operands that scores read, by name."""
 
     def operands(
-        self, q: Tensor, k: Tensor, v: Tensor, tensors: Sequence[Tensor], out: Tensor
-    ) -> dict[str, Tensor]:
-        """Return views of all operands, in the shapes of the program.
+        self, q: Tensor, k: Tensor, v: Tensor, tensors: Sequence[Tensor],
+        out: Tensor | None = None,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        """Return views of the operands, in the shapes of the program and in its order.
 
         Arguments:
-            q, out: [B, H, S, D].
+            q: [B, H, S, D].
             k, v: [B, G, T, D], where G divides H.
             tensors: what the score program reads, by number.
+            out: the result, [B, H, S, D], if it is to be among them.
         """
         groups, sizes = k.shape[1], {**dict(zip("bhq", q.shape, strict=False)), "k": k.shape[2]}
-        found = {"q": _grouped(q, groups), "k": k, "v": v, "out": _grouped(out, groups)}
+        found = {"q": _grouped(q, groups), "k": k, "v": v}
         for name, element in self.elements:
             found[name] = _view(tensors[element.tensor], element, sizes, groups)
-        return found
+        return found if out is None else found | {"out": _grouped(out, groups)}
 
 
 def attention_tiles(
@@ -88,7 +90,9 @@ def attention_tiles(
     Only the shapes and types of tensors are read. Raises TileError, with the reason, for other
     types, for shapes that do not agree and for scores that the pointwise language lacks.
     """
-    if q.dim() != 4 or k.shape != v.shape or q.shape[1] % max(1, k.shape[1]):
+    is_grouped = q.dim() == k.dim() == 4 and k.shape[1] and q.shape[1] % k.shape[1] == 0
+    is_alike = is_grouped and (q.shape[0], q.shape[3]) == (k.shape[0], k.shape[3])
+    if not is_alike or k.shape != v.shape:
         _refuse("queries, keys and values have other shapes than [B, H, S, D] and [B, G, T, D]")
     names = {dtype: name for name, dtype in DTYPES.items() if name in ("bf16", "fp16")}
     if q.dtype not in names or not q.dtype == k.dtype == v.dtype:
@@ -157,10 +161,13 @@ class _AttentionBuilder:
         meaning(made)
         elements = tuple((name, element) for element, name in self.elements.items())
         # with two groups, products of the last turn in flight do not fit beside those of this one,
-        # and scores a turn ahead do not fit beside what consumers load, in heads of 128
+        # scores a turn ahead do not fit into heads of more than 128, nor beside what consumers load
+        # into those of more than 64
         loads = sum(isinstance(s, LoadTile) for s in self.body)
-        ahead = 0 if loads > 2 and self.size > 64 else 1
-        rings = Rings(depth=2, in_flight=0, groups=2, ahead=ahead)
+        ahead = 1 if self.size <= (128 if loads == 2 else 64) else 0
+        # results of 256 columns do not fit into shared memory beside two slots of keys and values
+        pieces = 1 if width <= 128 else 2
+        rings = Rings(depth=2, in_flight=0, groups=2, pieces=pieces, ahead=ahead)
         return AttentionTiles(made, rings, elements)
 
     def softmax(self) -> None:

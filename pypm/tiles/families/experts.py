@@ -43,13 +43,14 @@ def by_expert(ids: Tensor, experts: int) -> tuple[Tensor, Tensor]:
     """Return the order in which rows are sorted by expert, and the operand `ends`.
 
     Arguments:
-        ids: the expert of each row, [M].
+        ids: the expert of each row, [M]; negative ones count from the last expert.
         experts: their number E.
 
     The order is int64 [M], and the ends int32 [E, 1].
     """
-    order = torch.argsort(ids, stable=True)
-    ends = torch.bincount(ids, minlength=experts).cumsum(0)
+    found, order = torch.sort(torch.where(ids < 0, ids + experts, ids), stable=True)
+    each = torch.arange(experts, device=ids.device, dtype=ids.dtype)
+    ends = torch.searchsorted(found, each, right=True)
     return order, ends.to(torch.int32)[:, None]
 
 

@@ -50,19 +50,22 @@ class RowTiles:
     rings: Rings
     inputs: tuple[str, ...]
 
-    def operands(self, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Return all operands as matrices of rows.
+    def operands(
+        self, inputs: Sequence[Tensor], results: Sequence[Tensor] = ()
+    ) -> dict[str, Tensor]:
+        """Return operands as matrices of rows.
 
         `inputs` are those that are not None, in the order of the function that made the program;
-        `results` are views of which rows are the last dimension, in the order of its stores.
+        `results`, if they are to be among them, are contiguous tensors of which rows are the last
+        dimension, in the order of its stores.
         """
         found = dict(zip(self.inputs, inputs, strict=True))
-        found |= dict(zip(self.program.results, results, strict=True))
+        found |= dict(zip(self.program.results, results, strict=bool(results)))
         sizes = {operand.name: operand.sizes for operand in self.program.operands}
         for name, x in found.items():
             rows, columns = sizes[name]
             width = 1 if columns == "1" else int(columns)
-            found[name] = x.view(1, -1) if rows == "1" else x.view(-1, width)
+            found[name] = x.reshape(1, -1) if rows == "1" else x.reshape(-1, width)
         return found
 
 

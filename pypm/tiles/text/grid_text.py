@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pypm.tiles.program import Segments, TileAxis, TileProgram
@@ -16,13 +16,11 @@ class GridText:
 
     program: TileProgram
 
-    def tiles(self, is_keeping: bool) -> Iterator[str]:
-        """Yield the loop over the tiles of a program, and where they begin; it may count them."""
+    def tiles(self, counters: Sequence[str] = ()) -> Iterator[str]:
+        """Yield the loop over the tiles of a program, and where they begin, after `counters`."""
         segments = self.program.segments
         axes = [axis for axis in self.program.grid if not axis.is_whole]
-        yield "    turn = 0"
-        if is_keeping:
-            yield "    round = 0"
+        yield from (f"    {name} = 0" for name in counters)
         count = " * ".join(map(self.count, axes)) or "1"
         yield f"    for tile in range(gl.program_id(0), {count}, gl.num_programs(0)):"
         rest = "tile"

@@ -1,12 +1,13 @@
-"""The text that every kernel begins with: names of Gluon, and functions of tiles."""
+"""The text that every kernel begins with: names of Gluon or Triton, and functions of tiles."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-__all__ = ["PRELUDE"]
+__all__ = ["PLAIN_PRELUDE", "PRELUDE", "in_triton"]
 
-PRELUDE: Final = """\
+_GLUON: Final = """\
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -16,20 +17,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 sync = getattr(gl, "thread_barrier", None) or gl.barrier
 tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 tma_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
-
-
-@gluon.jit
-def sigmoid(x):
-    return 1.0 / (1.0 + gl.exp(-x))
-
-
-@gluon.jit
-def tanh(x):
-    y = gl.abs(x)
-    t = 1.0 - 2.0 / (gl.exp(2.0 * y) + 1.0)
-    z = x * x
-    series = x + x * z * (-1 / 3 + z * (2 / 15 + z * (-17 / 315 + z * (62 / 2835))))
-    return gl.where(y < 0.25, series, gl.where(x < 0.0, -t, t))
 
 
 # Indices from `start`, as a column and as a row.
@@ -47,6 +34,21 @@ def across(start, size: gl.constexpr, layout: gl.constexpr):
 @gluon.jit
 def larger(a, b):
     return gl.where((a > b) | (a != a), a, b)
+"""
+
+_FUNCTIONS: Final = """\
+@gluon.jit
+def sigmoid(x):
+    return 1.0 / (1.0 + gl.exp(-x))
+
+
+@gluon.jit
+def tanh(x):
+    y = gl.abs(x)
+    t = 1.0 - 2.0 / (gl.exp(2.0 * y) + 1.0)
+    z = x * x
+    series = x + x * z * (-1 / 3 + z * (2 / 15 + z * (-17 / 315 + z * (62 / 2835))))
+    return gl.where(y < 0.25, series, gl.where(x < 0.0, -t, t))
 
 
 @gluon.jit
@@ -65,3 +67,37 @@ def to_int8(x):
 def to_fp8(x):
     return between(x, -448.0, 448.0).to(gl.float8e4nv)
 """
+
+PRELUDE: Final = f"{_GLUON}\n\n{_FUNCTIONS}"
+"""In Gluon."""
+
+_TRITON: Final = """\
+import triton
+import triton.language as tl
+
+
+# Indices from `start`, as a column and as a row.
+@triton.jit
+def down(start, size: tl.constexpr):
+    return tl.expand_dims(start + tl.arange(0, size), 1)
+
+
+@triton.jit
+def across(start, size: tl.constexpr):
+    return tl.expand_dims(start + tl.arange(0, size), 0)
+
+
+# The larger number, NaN if one is.
+@triton.jit
+def larger(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+"""
+
+
+def in_triton(text: str) -> str:
+    """Return text of statements and functions in plain Triton's names, from Gluon's."""
+    return re.sub(r"\bgl\.", "tl.", text.replace("@gluon.jit", "@triton.jit"))
+
+
+PLAIN_PRELUDE: Final = f"{_TRITON}\n\n{in_triton(_FUNCTIONS)}"
+"""In plain Triton."""

@@ -25,7 +25,7 @@ from pypm.tiles.program import (
 from pypm.tiles.steps import Specialized
 from pypm.tiles.text.layouts import TileLayouts
 
-__all__ = ["TileText"]
+__all__ = ["TileText", "element_of"]
 
 NUMBER: Final = "({})"
 
@@ -88,7 +88,7 @@ class TileText:
                 yield f"{name} = {found if is_home else f'gl.convert_layout({found}, {layout})'}"
             case CastTile(name, dtype, tile):
                 function = {"i8": "to_int8({})", "fp8e4nv": "to_fp8({})"}.get(dtype, "{}.to({})")
-                yield f"{name} = {function.format(tile, _element(dtype))}"
+                yield f"{name} = {function.format(tile, element_of(dtype))}"
             case StoreTile():
                 yield from self.store(statement)
             case DotTiles():
@@ -143,7 +143,7 @@ class TileText:
 
     def store(self, store: StoreTile) -> Iterator[str]:
         operand, dims = store.operand, store.dims
-        element = _element(self.source.program.operand(operand).dtype)
+        element = element_of(self.source.program.operand(operand).dtype)
         if store not in self.source.staged:
             places, mask = self.address(operand, operand, dims)
             given = f", mask={mask}" if mask else ""
@@ -179,7 +179,8 @@ def _parameters(statement: MapTiles) -> list[tuple[int, str]]:
     return [(n, name) for n, name in [(0, "acc"), *others] if name in named]
 
 
-def _element(dtype: str) -> str:
+def element_of(dtype: str) -> str:
+    """Return Gluon's name of an element type."""
     return "gl.float8e4nv" if dtype == "fp8e4nv" else f"gl.{str(DTYPES[dtype])[6:]}"
 
 

@@ -179,7 +179,8 @@ def _say_result(attempts: Sequence[Attempt], best: Attempt, folder: Path, as_jso
     for each in best.verdict.configurations:
         ratios = ["-" if x is None else f"{x:.2f}x" for x in (each.compiled, each.eager)]
         shown = "held out" if each.is_held_out else "shown"
-        rows.append((each.name, shown, f"{each.milliseconds:.4f}", *ratios, f"{each.score:.3f}"))
+        time = "-" if each.milliseconds is None else f"{each.milliseconds:.4f}"
+        rows.append((each.name, shown, time, *ratios, f"{each.score:.3f}"))
     widths = [max(len(row[i]) for row in rows) for i in range(6)]
     for row in rows:
         say("  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip())

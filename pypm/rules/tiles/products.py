@@ -1,23 +1,15 @@
-"""Products and what follows them as warp-specialized kernels for Hopper, from tile programs.
-
-For GPUs of compute capability 9.0, at any hook: a linear layer with the elementwise operators after
-it, and a gated MLP's two products, which share the load of their rows. Bfloat16 and float16 are
-accumulated in float32; operators are computed in float32, and the result is rounded once.
-`pypm.tiles` has the kernels. No GPU has run them: the pack is not in `inference`, and its rules are
-applied only where a choice finds them faster.
+"""Products and the elementwise operators after them, and the gated MLP's two products, which share
+the load of their rows.
 """
 
-from dataclasses import astuple
-
-from pypm import RuleSet, let, op_var, pattern, rule
+from pypm import let, op_var, pattern, rule
 from pypm.fx import Reading, aten, describe, metadata
 from pypm.kernels.support.devices import off_gpu
 from pypm.kernels.support.lowering import PRODUCTS, SAME, lowered
+from pypm.rules.tiles.kernels import kernel_of, refused
 from pypm.rules.vocabulary.products import PlainLinear
 from pypm.rules.vocabulary.shapes import NoOp, Reshape
 from pypm.tiles.configurations import configured_for
-from pypm.tiles.launch import refusal
-from pypm.tiles.operator import empty, kernel_for, tile_kernel
 from pypm.tiles.program import TileError
 from pypm.tiles.regions import tile_region
 
@@ -109,18 +101,15 @@ def read_tiles(match, nodes):
         return Reading(None, declined="the sizes are not known")
     try:
         region = tile_region(nodes)
-        made, chosen = configured_for(region)
-        program, rings = str(made), astuple(chosen)
-        kernel = kernel_for(program, rings)
+        kernel = kernel_of(*configured_for(region))
     except TileError as error:
         return Reading(None, declined=error.diagnostic.message)
-    if len(kernel.source.program.before) != len(products_of(match)):
+    if kernel.products != len(products_of(match)):
         return Reading(None, declined="the products are not of the same rows")
     operands = region.matrices(metadata)
-    results = {kernel.source.program.results[0]: empty([*operands.values()], program)}
     shapes = tuple(tuple(x.shape) for x in operands.values())
     nodes = tuple(node for _, node in region.nodes)
-    return Reading((program, rings, shapes), nodes, declined=refusal(kernel, operands | results))
+    return Reading((kernel, shapes), nodes, declined=refused(kernel, operands))
 
 
 def products_of(match):
@@ -138,9 +127,6 @@ def product_and_epilogue(x, w, turned, shape, match):
 
 
 def tiled(match, shape):
-    program, rings, shapes = match.reading.value
+    kernel, shapes = match.reading.value
     operands = [x.reshape(n) for x, n in zip(match.reading.nodes, shapes, strict=True)]
-    return tile_kernel(operands, program, [*rings]).view(shape)
-
-
-RULES = RuleSet((gated_products, product_and_epilogue), "tiles")
+    return kernel(operands)[0].view(shape)

@@ -1,0 +1,1 @@
+"""Graphs of grids as one persistent kernel of Triton, for GPUs; never used unless it is called."""
