@@ -16,7 +16,7 @@ from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.sizes import Assumed, Contradiction, World, form_of
 from pypm.laws.ways import Choices, Rejected
 
-__all__ = ["Equation", "Parted", "compared", "settled"]
+__all__ = ["Equation", "Parted", "compared", "places", "settled"]
 
 Built = TypeVar("Built")
 MOST_ASSUMED: Final = 60
@@ -93,7 +93,7 @@ def _compared(algebra: SymbolicAlgebra, one: Given, two: Given, forms: list[Part
             form_of(n) != form_of(m) for n, m in zip(a.shape, b.shape, strict=True)
         ):
             return Parted(_shape(a), _shape(b))
-        for place in _places(algebra, a.shape):
+        for place in places(algebra, a.shape):
             try:
                 x, y = a.value(*place), b.value(*place)
             except NotDefined as why:
@@ -118,12 +118,12 @@ def _shape(x: Indexed) -> str:
     return f"a shape of ({', '.join(shown(form_of(n)) for n in x.shape)})"
 
 
-def _places(algebra: SymbolicAlgebra, shape: Sequence[Poly | int]) -> Iterator[tuple[Poly, ...]]:
+def places(algebra: SymbolicAlgebra, shape: Sequence[Poly | int]) -> Iterator[tuple[Poly, ...]]:
     """Yield indices that together run over all places of a tensor."""
     if not shape:
         yield ()
         return
     first, *rest = shape
     for index, _ in algebra.indices(form_of(first)):
-        for others in _places(algebra, rest):
+        for others in places(algebra, rest):
             yield (index, *others)

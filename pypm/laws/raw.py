@@ -1,0 +1,222 @@
+"""The algebra of certificates: values are expressions as they are written, which nothing rewrites.
+
+Sizes and indices are polynomials, as in proofs: what views, splits and broadcasts do to indices is
+done before. Everything else is left to the checker, `coq/theories/laws`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+from pypm.laws.algebra import NoMeaning
+from pypm.laws.forms.polynomials import MINUS_INFINITY, Factor, Poly, factor, of_key, rational
+from pypm.laws.forms.symbolic import SymbolicAlgebra, exact
+
+__all__ = ["Names", "Raw", "RawAlgebra", "written"]
+
+Tree: TypeAlias = "str | tuple[Tree, ...]"
+"""An expression: a word, or a form with its parts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """An expression, and the index that it is, if it is one."""
+
+    tree: Tree
+    index: Poly | None = None
+
+    def _with(self, head: str, other: Raw | int, index: Callable[[Poly, Poly], Poly]) -> Raw:
+        two = other if isinstance(other, Raw) else _number(rational(other))
+        known = self.index is not None and two.index is not None
+        found = index(self.index, two.index) if known else None  # type: ignore[arg-type]
+        return Raw((head, self.tree, two.tree), found)
+
+    def __add__(self, other: Raw | int) -> Raw:
+        return self._with("add", other, lambda a, b: a + b)
+
+    def __mul__(self, other: Raw | int) -> Raw:
+        return self._with("mul", other, lambda a, b: a * b)
+
+    def __neg__(self) -> Raw:
+        return self * -1
+
+    def __sub__(self, other: Raw | int) -> Raw:
+        return self + (other if isinstance(other, Raw) else _number(rational(other))) * -1
+
+    def __rsub__(self, other: int) -> Raw:
+        return -self + other
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+def _number(form: Poly) -> Raw:
+    assert form.constant is not None
+    return Raw(str(form.constant), form)
+
+
+@dataclass
+class Names:
+    """Numbers for names, in the order in which they are asked for."""
+
+    known: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def __call__(self, *name: object) -> int:
+        return self.known.setdefault(name, len(self.known))
+
+
+class RawAlgebra:
+    """Expressions as they are written. `indices` knows how sizes are split."""
+
+    def __init__(self, indices: SymbolicAlgebra) -> None:
+        self._indices = indices
+        self._names = Names()
+        self._places: list[Raw] = []
+        self.divided = indices.divided
+        self.split = indices.split
+
+    # --- numbers and indices ---
+
+    def number(self, value: float) -> Raw:
+        """Return the number that a float stands for."""
+        return self.symbol(exact(value))
+
+    def scalar(self, index: Poly | int) -> Raw:
+        """Return an index as a value."""
+        return self.symbol(index if isinstance(index, Poly) else rational(index))
+
+    def place(self, value: Raw) -> Poly:
+        """Return a value as an index."""
+        if value.index is not None:
+            return value.index
+        self._places.append(value)
+        return factor(("place", len(self._places) - 1))
+
+    def symbol(self, form: Poly) -> Raw:
+        """Return a polynomial in numbers, sizes and indices as it is written."""
+        terms = [self._term(m, c) for m, c in form.key]
+        if not terms:
+            return Raw("0", form)
+        *before, tree = terms
+        for term in reversed(before):
+            tree = ("add", term, tree)
+        return Raw(tree, form)
+
+    def _term(self, monomial: Sequence[tuple[Factor, Fraction]], coefficient: Fraction) -> Tree:
+        parts = [self._power(of, exponent) for of, exponent in monomial]
+        if coefficient != 1 or not parts:
+            parts.insert(0, str(coefficient))
+        *before, tree = parts
+        for part in reversed(before):
+            tree = ("mul", part, tree)
+        return tree
+
+    def _power(self, of: Factor, exponent: Fraction) -> Tree:
+        found = self._factor(of)
+        return found if exponent == 1 else ("pow", found, str(exponent))
+
+    def _factor(self, of: Factor) -> Tree:
+        match of:
+            case ("size", name):
+                return f"s{self._names('size', name)}"
+            case ("index", name):
+                return f"i{self._names('index', name)}"
+            case ("prime", number):
+                return str(number)
+            case ("place", number):
+                return self._places[number].tree
+            case ("symbol", _) | ("pi",):
+                return ("read", str(self._names("read", *of)))
+            case ("power", key):
+                return self.symbol(of_key(key)).tree
+            case ("function", name, *keys):
+                parts = (self.symbol(of_key(key)).tree for key in keys)
+                return ("fn", str(self._names("function", name)), *parts)
+        raise NoMeaning("minus infinity" if of == MINUS_INFINITY else f"a number {of[0]}")
+
+    # --- values ---
+
+    def read(self, name: str, place: Sequence[Poly | int]) -> Raw:
+        """Return an element of an input."""
+        return Raw(
+            ("read", str(self._names("read", name)), *(self.scalar(i).tree for i in place))
+        )
+
+    def infinity(self) -> Raw:
+        """Raise NoMeaning: the checker has finite values alone."""
+        raise NoMeaning("minus infinity")
+
+    def exp(self, value: Raw) -> Raw:
+        """Return the exponential."""
+        return Raw(("exp", value.tree))
+
+    def log(self, value: Raw) -> Raw:
+        """Return the logarithm, a function without laws here."""
+        return self.function("log", value)
+
+    def absolute(self, value: Raw) -> Raw:
+        """Return the root of the square."""
+        return self.power(self.power(value, 2), Fraction(1, 2))
+
+    def power(self, value: Raw, exponent: int | Fraction) -> Raw:
+        """Return a power."""
+        return Raw(("pow", value.tree, str(Fraction(exponent))))
+
+    def function(self, name: str, *values: Raw) -> Raw:
+        """Return another function, without laws here."""
+        return Raw(
+            ("fn", str(self._names("function", name)), *(value.tree for value in values))
+        )
+
+    def positive(self, value: Raw) -> Raw:
+        """Return 1 where a value is above zero."""
+        return self._condition("positive", self._indices.positive, value)
+
+    def zero(self, value: Raw) -> Raw:
+        """Return 1 where a value is zero."""
+        return self._condition("zero", self._indices.zero, value)
+
+    def _condition(self, name: str, known: Callable[[Poly], Poly], value: Raw) -> Raw:
+        if value.index is not None:
+            found = known(value.index)
+            if found.constant is not None:
+                return _number(found)
+        return self.function(name, value)
+
+    def choose(self, condition: Raw, yes: Callable[[], Raw], no: Callable[[], Raw]) -> Raw:
+        """Return one of two values, as a sum of both with factors that are 0 or 1."""
+        if condition.index == 1:
+            return yes()
+        if condition.index == 0:
+            return no()
+        return condition * yes() + (1 - condition) * no()
+
+    def total(self, size: Poly | int, of: Callable[[Poly], Raw]) -> Raw:
+        """Return the sum over a dimension."""
+        first, *rest = self._over("sum", size, of)
+        return sum(rest, first)
+
+    def largest(self, size: Poly | int, of: Callable[[Poly], Raw]) -> Raw:
+        """Return the maximum over a dimension."""
+        parts = self._over("max", size, of)
+        return parts[0] if len(parts) == 1 else self.function("max", *parts)
+
+    def _over(self, head: str, size: Poly | int, of: Callable[[Poly], Raw]) -> list[Raw]:
+        found = []
+        for index, names in self._indices.indices(size if isinstance(size, Poly) else rational(size)):
+            tree = of(index).tree
+            for name, n in reversed(names.items()):
+                tree = (head, str(self._names("index", name)), self.symbol(n).tree, tree)
+            found.append(Raw(tree))
+        return found
+
+
+BEGINNING: Final = {"add", "mul", "pow", "exp", "sum", "max", "read", "fn"}
+
+
+def written(tree: Tree) -> str:
+    """Return an expression as text."""
+    return tree if isinstance(tree, str) else f"({' '.join(map(written, tree))})"
