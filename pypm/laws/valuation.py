@@ -31,7 +31,7 @@ from pypm.laws.formulas import ANYTHING, Formula, Formulas
 from pypm.laws.lemmas import Lemma
 from pypm.laws.operator_dims import count_dims
 from pypm.laws.operators.meanings import ELEMENTS
-from pypm.laws.signatures import signature
+from pypm.laws.signatures import signed
 from pypm.laws.sizes import Contradiction, form_of, is_number
 from pypm.laws.uses import dtype_tests, uses_of
 from pypm.laws.ways import (
@@ -280,13 +280,13 @@ class Valuation:
     def _called(self, call: Called) -> Given:
         """Return the result of a call by one of its spellings, which also binds names."""
         if call not in self._results:
-            values = tuple(
-                UNDEFINED if self._is_bound_by(call, slot, name) else self.value(slot)
-                for slot, name in zip(call.actuals, call.definition.parameters, strict=True)
-            )
-            lemma = Lemma(call.definition, call.around, signature(values))
+            values = tuple(UNDEFINED if self._is_free(s) else self.value(s) for s in call.actuals)
+            given, names = signed(values)
+            lemma = Lemma(call.definition, call.around, given)
             self._way.notes.append(lemma)
             spelling = self._way.choices.pick(lambda: self._lemmas.spellings(lemma))
+            if spelling.lemma.given == given:
+                spelling.settle(self._world, names)
             replay = spelling.replay(values)
             found = entered(
                 lemma, values, replay, self._formulas, self._lemmas, self._way.notes
@@ -300,15 +300,12 @@ class Valuation:
                     self.dtypes.setdefault(slot, found.dtypes[inner])
         return self._results[call]
 
-    def _is_bound_by(self, call: Called, slot: Slot, name: str) -> bool:
-        """Return whether a call binds a name that nothing else says the value of."""
+    def _is_free(self, slot: Slot) -> bool:
+        """Return whether nothing but calls says the value of a name."""
         if slot in self._known or slot in self._given or slot in self._bound:
             return False
-        uses = self._uses.get(slot, {})
-        if slot.lets or slot.described or VALUE in slot.arguments or uses.get("operand"):
-            return False
-        domain = self._lemmas.domains.of(call.definition, name, call.around)
-        return {*domain} != {TENSOR}
+        is_operand = self._uses.get(slot, {}).get("operand")
+        return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
 
     def _mean(self, definition: Definition, values: tuple[Given, ...]) -> Given:
         return self._lemmas.mean(definition, values, self._formulas, self._way.notes)
@@ -425,8 +422,8 @@ class Valuation:
     # --- variables ---
 
     def _bound_or_leaf(self, slot: Slot) -> Given:
-        for call, name in self._uses.get(slot, {}).get("spelled", ()):
-            if slot not in self._bound and self._is_bound_by(call, slot, name):
+        for call in self._uses.get(slot, {}).get("spelled", ()):
+            if self._is_free(slot):
                 self._called(call)
         return self._bound[slot] if slot in self._bound else self._leaf(slot)
 
@@ -439,8 +436,6 @@ class Valuation:
         domain: Domain = {}
         for definition, parameter in uses.get("calls", ()):
             domain |= self._lemmas.domains.of(definition, parameter)
-        for call, parameter in uses.get("spelled", ()):
-            domain |= self._lemmas.domains.of(call.definition, parameter, call.around)
         if "argument" in uses:
             domain |= uses["argument"]
         if uses.get("operand") or not domain:

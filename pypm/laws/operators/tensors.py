@@ -43,12 +43,15 @@ def shared(shapes: Sequence[Shape]) -> Shape:
     """Return the shape to which shapes broadcast. Raises SizesDiffer."""
     rank = max(map(len, shapes), default=0)
     found: list[Index] = [1] * rank
+    different = list[tuple[Index, Index]]()
     for shape in shapes:
         for place, size in enumerate(shape, rank - len(shape)):
             if size != 1:
                 if found[place] != 1 and found[place] != size:
-                    raise SizesDiffer(found[place], size)
+                    different.append((found[place], size))
                 found[place] = size
+    if different:
+        raise SizesDiffer(*zip(*different, strict=True))
     return tuple(found)
 
 
