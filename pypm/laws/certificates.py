@@ -1,24 +1,55 @@
 """Certificates of equations: both sides as they are written, for the checker that is proved in Coq.
 
-`coq/oracle/equations.ml` reads them. What a certificate says is in docs/proofs.md.
+`coq/oracle/equations.ml` reads them, and docs/proofs.md says what they show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from pypm.laws.algebra import Given, Indexed, Shape
+from pypm.core.rules import Rules
+from pypm.laws.algebra import Given, Indexed, NoMeaning, Shape
+from pypm.laws.contracts import Contracts
 from pypm.laws.equations import Equation, places
 from pypm.laws.formulas import Evaluation, Formula
-from pypm.laws.raw import Raw, RawAlgebra, written
+from pypm.laws.prove import equations
+from pypm.laws.raw import Raw, RawAlgebra
 
-__all__ = ["certificates"]
+__all__ = ["Certificates", "certificates", "written"]
 
 
-def certificates(equation: Equation) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True)
+class Certificates:
+    """The certificates of rules."""
+
+    queries: tuple[str, ...]
+    """Questions to the oracle, which answers `accepted`: a line for each element of a result."""
+    missing: tuple[tuple[str, str], ...]
+    """Rules with an equation that has no certificate, each with the reason."""
+
+
+def certificates(rules: Rules, *, contracts: Contracts | None = None) -> Certificates:
+    """Return the certificates of the equations that verdicts on rules rest on.
+
+    Arguments:
+        rules: a rule, a rule set, or a list of those.
+        contracts: lemmas about patterns that are proved already, which other calls share.
+    """
+    queries: dict[str, None] = {}
+    missing: dict[tuple[str, str], None] = {}
+    for rule, equation in equations(rules, Contracts() if contracts is None else contracts):
+        try:
+            queries |= dict.fromkeys(f"equation\t{a}\t{b}" for a, b in written(equation))
+        except NoMeaning as why:
+            missing[rule, str(why)] = None
+    return Certificates(tuple(queries), tuple(missing))
+
+
+def written(equation: Equation) -> Iterator[tuple[str, str]]:
     """Yield both sides of an equation as text, for each element of each result.
 
-    The sides are those of the pattern and of the replacement, before any normal form. Raises NoMeaning if
+    The sides are those of pattern and replacement, before any normal form. Raises NoMeaning if
     the checker has no such value.
     """
     indices = equation.formulas.algebra
@@ -38,7 +69,7 @@ def certificates(equation: Equation) -> Iterator[tuple[str, str]]:
         left, right = evaluation.of(one), evaluation.of(two)
         for a, b in zip(_parts(left), _parts(right), strict=True):
             for place in places(indices, a.shape):
-                yield written(a.value(*place).tree), written(b.value(*place).tree)
+                yield str(a.value(*place)), str(b.value(*place))
 
 
 def _parts(value: Given) -> list[Indexed]:

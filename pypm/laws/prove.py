@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pypm.core.rules import Rule, Rules, as_rule_set
@@ -20,7 +20,7 @@ from pypm.laws.sizes import World
 from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
 from pypm.laws.ways import Way, place_of
 
-__all__ = ["prove"]
+__all__ = ["equations", "prove"]
 
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
@@ -39,6 +39,16 @@ def prove(rules: Rules, *, contracts: Contracts | None = None) -> Laws:
     """
     shared = Contracts() if contracts is None else contracts
     return Laws(tuple(_verdict(rule, shared) for rule in as_rule_set(rules)))
+
+
+def equations(rules: Rules, contracts: Contracts) -> Iterator[tuple[str, Equation]]:
+    """Yield the proved equations that verdicts on rules rest on, each with the rule's name."""
+    for rule in as_rule_set(rules):
+        outcomes = contracts.possible(tried(_maker(rule, contracts)))
+        lemmas = contracts.prove(outcomes)
+        for outcome in [*outcomes, *(o for _, some in lemmas.values() for o in some)]:
+            if outcome.kind == "proved" and outcome.equation is not None:
+                yield rule.name, outcome.equation
 
 
 def _verdict(rule: Rule, contracts: Contracts) -> Law:

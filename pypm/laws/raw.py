@@ -7,15 +7,15 @@ done before. Everything else is left to the checker, `coq/theories/laws`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from pypm.laws.algebra import NoMeaning
 from pypm.laws.forms.polynomials import MINUS_INFINITY, Factor, Poly, factor, of_key, rational
 from pypm.laws.forms.symbolic import SymbolicAlgebra, exact
 
-__all__ = ["Names", "Raw", "RawAlgebra", "written"]
+__all__ = ["Raw", "RawAlgebra"]
 
 Tree: TypeAlias = "str | tuple[Tree, ...]"
 """An expression: a word, or a form with its parts."""
@@ -27,6 +27,9 @@ class Raw:
 
     tree: Tree
     index: Poly | None = None
+
+    def __str__(self) -> str:
+        return _written(self.tree)
 
     def _with(self, head: str, other: Raw | int, index: Callable[[Poly, Poly], Poly]) -> Raw:
         two = other if isinstance(other, Raw) else _number(rational(other))
@@ -58,25 +61,19 @@ def _number(form: Poly) -> Raw:
     return Raw(str(form.constant), form)
 
 
-@dataclass
-class Names:
-    """Numbers for names, in the order in which they are asked for."""
-
-    known: dict[tuple[object, ...], int] = field(default_factory=dict)
-
-    def __call__(self, *name: object) -> int:
-        return self.known.setdefault(name, len(self.known))
-
-
 class RawAlgebra:
     """Expressions as they are written. `indices` knows how sizes are split."""
 
     def __init__(self, indices: SymbolicAlgebra) -> None:
         self._indices = indices
-        self._names = Names()
+        self._numbers: dict[tuple[object, ...], int] = {}
         self._places: list[Raw] = []
         self.divided = indices.divided
         self.split = indices.split
+
+    def _named(self, kind: str, *name: object) -> str:
+        """Return the number of a name, in the order in which they are asked for."""
+        return str(self._numbers.setdefault((kind, *name), len(self._numbers)))
 
     # --- numbers and indices ---
 
@@ -121,29 +118,27 @@ class RawAlgebra:
     def _factor(self, of: Factor) -> Tree:
         match of:
             case ("size", name):
-                return f"s{self._names('size', name)}"
+                return f"s{self._named('size', name)}"
             case ("index", name):
-                return f"i{self._names('index', name)}"
+                return f"i{self._named('index', name)}"
             case ("prime", number):
                 return str(number)
             case ("place", number):
                 return self._places[number].tree
             case ("symbol", _) | ("pi",):
-                return ("read", str(self._names("read", *of)))
+                return ("read", self._named("read", *of))
             case ("power", key):
                 return self.symbol(of_key(key)).tree
             case ("function", name, *keys):
                 parts = (self.symbol(of_key(key)).tree for key in keys)
-                return ("fn", str(self._names("function", name)), *parts)
+                return ("fn", self._named("function", name), *parts)
         raise NoMeaning("minus infinity" if of == MINUS_INFINITY else f"a number {of[0]}")
 
     # --- values ---
 
     def read(self, name: str, place: Sequence[Poly | int]) -> Raw:
         """Return an element of an input."""
-        return Raw(
-            ("read", str(self._names("read", name)), *(self.scalar(i).tree for i in place))
-        )
+        return Raw(("read", self._named("read", name), *(self.scalar(i).tree for i in place)))
 
     def infinity(self) -> Raw:
         """Raise NoMeaning: the checker has finite values alone."""
@@ -167,9 +162,7 @@ class RawAlgebra:
 
     def function(self, name: str, *values: Raw) -> Raw:
         """Return another function, without laws here."""
-        return Raw(
-            ("fn", str(self._names("function", name)), *(value.tree for value in values))
-        )
+        return Raw(("fn", self._named("function", name), *(value.tree for value in values)))
 
     def positive(self, value: Raw) -> Raw:
         """Return 1 where a value is above zero."""
@@ -206,17 +199,15 @@ class RawAlgebra:
 
     def _over(self, head: str, size: Poly | int, of: Callable[[Poly], Raw]) -> list[Raw]:
         found = []
-        for index, names in self._indices.indices(size if isinstance(size, Poly) else rational(size)):
+        for index, names in self._indices.indices(
+            size if isinstance(size, Poly) else rational(size)
+        ):
             tree = of(index).tree
             for name, n in reversed(names.items()):
-                tree = (head, str(self._names("index", name)), self.symbol(n).tree, tree)
+                tree = (head, self._named("index", name), self.symbol(n).tree, tree)
             found.append(Raw(tree))
         return found
 
 
-BEGINNING: Final = {"add", "mul", "pow", "exp", "sum", "max", "read", "fn"}
-
-
-def written(tree: Tree) -> str:
-    """Return an expression as text."""
-    return tree if isinstance(tree, str) else f"({' '.join(map(written, tree))})"
+def _written(tree: Tree) -> str:
+    return tree if isinstance(tree, str) else f"({' '.join(map(_written, tree))})"
