@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from typer.testing import CliRunner
 
-from pypm.laws.certificates import certificates, written
+from pypm.laws.certified.certificates import certificates, written
 from pypm.laws.equations import compared
 from pypm.rules import activation, norm
 from pypm.tools.cli import app

@@ -26,7 +26,7 @@ def prove(
     ] = None,
 ) -> None:
     """Prove that replacements compute what they replace, for all sizes. Exit code 1: not all."""
-    from pypm.laws.certificates import certificates as certificates_of
+    from pypm.laws.certified.certificates import certificates as certificates_of
     from pypm.laws.contracts import Contracts
     from pypm.laws.prove import prove as proved
 

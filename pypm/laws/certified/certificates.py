@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from pypm.core.rules import Rules
 from pypm.laws.algebra import Given, Indexed, NoMeaning, Shape
+from pypm.laws.certified.raw import Raw, RawAlgebra
 from pypm.laws.contracts import Contracts
 from pypm.laws.equations import Equation, places
 from pypm.laws.formulas import Evaluation, Formula
 from pypm.laws.prove import equations
-from pypm.laws.raw import Raw, RawAlgebra
 
 __all__ = ["Certificates", "certificates", "written"]
 
