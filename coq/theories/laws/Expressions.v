@@ -128,13 +128,18 @@ with dens (I : Z -> A) (e : expr) {struct e} : list A :=
   | _ => []
   end.
 
+(** A function is defined: the logarithm of what is positive. *)
+Definition defined (f : Z) (xs : list A) : Prop :=
+  match xs with [x] => f = log -> above x | _ => True end.
+
 (** A number is the size of a range that has an index. *)
 Definition sized (x : A) : Prop := x = at_index (count x) /\ (0 < count x)%nat.
 
 Fixpoint def (I : Z -> A) (e : expr) : Prop :=
   match e with
   | Num _ | Size _ | Var _ | Nil => True
-  | Read _ a | Fn _ a | Exp a => def I a
+  | Read _ a | Exp a => def I a
+  | Fn f a => def I a /\ defined f (dens I a)
   | Cons a b | Add a b | Mul a b => def I a /\ def I b
   | Pow a q => def I a /\ ok (den I a) q
   | Sum v n a | Max v n a =>
@@ -181,6 +186,7 @@ Proof.
   - destruct D. split; [apply (IHe1 I) | apply (IHe2 I)]; auto with bool.
   - destruct D. split; [apply (IHe1 I) | apply (IHe2 I)]; auto with bool.
   - destruct D. split; [now apply (IHe I) |]. now rewrite <- (den_same I J).
+  - destruct D. split; [now apply (IHe I) |]. now rewrite <- (proj2 (den_ext e I J H)).
   - apply (Range v e1 e2 I); auto; intros u U; apply H; rewrite U; now rewrite ?orb_true_r.
   - apply (Range v e1 e2 I); auto; intros u U; apply H; rewrite U; now rewrite ?orb_true_r.
 Qed.
@@ -247,6 +253,7 @@ Proof.
   - destruct D; auto.
   - destruct D; auto.
   - destruct D; split; auto. now rewrite (proj1 (den_swap v w e I)).
+  - destruct D; split; auto. now rewrite (proj2 (den_swap v w e I)).
   - now apply Range.
   - now apply Range.
 Qed.

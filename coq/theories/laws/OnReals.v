@@ -2,7 +2,8 @@
 
     So what T14 assumes can be met.  This file uses the axioms of Coq's [Reals]; no other file uses it. *)
 
-From Coq Require Import List ZArith QArith Qreals Reals RealField Lia Lra.
+From Coq Require Import List Bool ZArith QArith Qreals Reals RealField Lia Lra.
+Import ListNotations.
 From PyPM.laws Require Import Structures.
 Open Scope R_scope.
 
@@ -114,13 +115,29 @@ Proof.
     + rewrite power_of_zero by assumption. lra.
 Qed.
 
-(** For any functions and any reduction that reads its elements alone: *)
-Definition reals (count : R -> nat) (greatest : nat -> (nat -> R) -> R) (fn : Z -> list R -> R)
+Definition function (other : Z -> list R -> R) (f : Z) (xs : list R) : R :=
+  match f, xs with
+  | 0%Z, [x] => if Rlt_dec 0 x then 1 else 0
+  | 1%Z, [x] => if Req_EM_T x 0 then 1 else 0
+  | 2%Z, [x] => ln x
+  | 3%Z, [x; y] => Rmax x y
+  | 0%Z, _ | 1%Z, _ => 0
+  | _, _ => other f xs
+  end.
+Lemma function_truth other f xs : truth f = true ->
+  function other f xs * function other f xs = function other f xs.
+Proof.
+  unfold truth. intros H. apply orb_prop in H as [H | H]; apply Z.eqb_eq in H; subst f;
+    destruct xs as [| x [| y xs]]; cbn; try lra; [destruct (Rlt_dec 0 x) | destruct (Req_EM_T x 0)]; lra.
+Qed.
+
+(** For any other functions and any reduction that reads its elements alone: *)
+Definition reals (count : R -> nat) (greatest : nat -> (nat -> R) -> R) (other : Z -> list R -> R)
     (ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g) : structure.
 Proof.
   refine {|
     F := R; zero := 0; one := 1; add := Rplus; mul := Rmult; sub := Rminus; opp := Ropp; num := Q2R;
-    pw := power; exp := Rtrigo_def.exp; nn := fun x => 0 <= x; count := count; greatest := greatest; fn := fn
+    pw := power; exp := Rtrigo_def.exp; nn := fun x => 0 <= x; count := count; greatest := greatest; fn := function other
   |}; fold defined.
   - constructor; intros; ring.
   - lra.
@@ -140,8 +157,16 @@ Proof.
   - intros. lra.
   - intros. now apply Rmult_le_pos.
   - intros x. apply Rle_0_sqr.
+  - intros x y. lra.
   - apply exp_plus.
   - intros x q. rewrite power_positive by apply exp_pos. unfold Rpower. now rewrite ln_exp.
   - intros x. left. apply exp_pos.
+  - exact (function_truth other).
+  - intros x y X X' Y Y'. apply ln_mult; lra.
+  - intros x q X X'. rewrite power_positive by lra. apply ln_exp.
+  - apply ln_exp.
+  - intros x X X'. apply exp_ln. lra.
+  - apply Rmax_comm.
+  - intros x. apply Rmax_left. lra.
   - exact ext.
 Defined.

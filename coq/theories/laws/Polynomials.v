@@ -57,17 +57,23 @@ Fixpoint factors (e : expr) : mono :=
   | _ => [(e, 1)]
   end.
 
-(** Powers of numbers: their whole part goes to the coefficient. *)
+(** The whole part of a power of a number goes to the coefficient; a truth value is its own square. *)
 Fixpoint tidy (c : Q) (m : mono) : Q * mono :=
   match m with
-  | (Num k, q) :: m' =>
-      let w := Qfloor q in
-      if Qle_bool k 0 then (c, m)
-      else
-        let r := Qred (q - inject_Z w) in
-        let (d, m'') := tidy (Qred (c * k ^ w)) m' in
-        (d, if Qeq_bool r 0 then m'' else (Num k, r) :: m'')
-  | _ => (c, m)
+  | [] => (c, [])
+  | (e, q) :: m' =>
+      let keep r := let (d, m'') := tidy c m' in (d, (e, r) :: m'') in
+      match e with
+      | Num k =>
+          let w := Qfloor q in
+          if Qle_bool k 0 then keep q
+          else
+            let r := Qred (q - inject_Z w) in
+            let (d, m'') := tidy (Qred (c * k ^ w)) m' in
+            (d, if Qeq_bool r 0 then m'' else (e, r) :: m'')
+      | Fn f _ => keep (if truth f && whole q && Qle_bool 1 q then 1 else q)
+      | _ => keep q
+      end
   end.
 
 (** ** Polynomials *)
@@ -228,20 +234,44 @@ Qed.
 Lemma positive_apart k : 0 < k -> ~ k == 0.
 Proof. intros P E. rewrite E in P. exact (Qlt_irrefl 0 P). Qed.
 
+Lemma truth_power (x : A) q : mul x x = x -> whole q = true -> 1 <= q -> pw x q = x.
+Proof.
+  intros E W L. rewrite (pw_eq A x _ _ (whole_of_spec q W)).
+  assert (P : (1 <= whole_of q)%Z).
+  { rewrite Zle_Qle. now rewrite <- (whole_of_spec q W). }
+  rewrite <- (Z2Nat.id (whole_of q)) by lia. assert (N : Z.to_nat (whole_of q) <> O) by lia.
+  induction (Z.to_nat (whole_of q)) as [| n IH]; [easy |]. destruct n as [| n]; [apply pw_1 |].
+  assert (K : ok x (inject_Z (Z.of_nat (S n)))).
+  { apply ok_whole; [apply whole_inject |]. change 0 with (inject_Z 0). rewrite <- Zle_Qle. lia. }
+  rewrite Nat2Z.inj_succ. unfold Z.succ. rewrite inject_Z_plus, pw_plus by (exact K || apply ok_1).
+  rewrite IH by discriminate.
+  change (inject_Z 1) with 1. now rewrite pw_1.
+Qed.
 Lemma tidy_is I m : forall c, ok_m I m ->
   ok_m I (snd (tidy c m)) /\ mul (num (fst (tidy c m))) (den_m I (snd (tidy c m))) = mul (num c) (den_m I m).
 Proof.
   induction m as [| [e q] m IH]; intros c O; [cbn; auto |].
-  destruct O as [[D K] O]. destruct e; try (split; cbn; auto; fail).
-  cbn. destruct (Qle_bool q0 0) eqn:L; [split; cbn; auto |]. apply positive_bool in L.
-  set (w := Qfloor q). set (r := Qred (q - inject_Z w)).
-  specialize (IH (Qred (c * q0 ^ w)) O). destruct (tidy _ m) as [d m'']. cbn in IH. destruct IH as [O' E].
-  assert (S : pw (num q0 : A) q = mul (num (q0 ^ w)) (pw (num q0) r)).
-  { rewrite <- pw_num by now apply positive_apart. unfold r. rewrite pw_red.
-    rewrite <- pw_plus by now apply num_ok. apply pw_eq. ring. }
-  rewrite num_red, num_mult in E. destruct (Qeq_bool r 0) eqn:Z; cbn; (split; [repeat split; auto; now apply num_ok |]).
-  - apply Qeq_bool_eq in Z. rewrite (pw_eq A _ _ _ Z), pw_0 in S. rewrite E, S. ring.
-  - transitivity (mul (mul (num d) (den_m I m'')) (pw (num q0) r)); [ring | rewrite E, S; ring].
+  destruct O as [[D K] O].
+  assert (Keep : forall r, ok (den I e) r -> pw (den I e) r = pw (den I e) q ->
+    let t := let (d, m'') := tidy c m in (d, (e, r) :: m'') in
+    ok_m I (snd t) /\ mul (num (fst t)) (den_m I (snd t)) = mul (num c) (mul (pw (den I e) q) (den_m I m))).
+  { intros r Kr <-. specialize (IH c O). destruct (tidy c m) as [d m'']. cbn in *. destruct IH as [O' E]. split; auto.
+    transitivity (mul (mul (num d) (den_m I m'')) (pw (den I e) r)); [ring | rewrite E; ring]. }
+  change (den_m I ((e, q) :: m)) with (mul (pw (den I e) q) (den_m I m)).
+  destruct e; try (now apply (Keep q)); cbn [tidy].
+  - destruct (Qle_bool q0 0) eqn:L; [now apply (Keep q) |]. clear Keep. apply positive_bool in L.
+    cbv zeta. set (w := Qfloor q). set (r := Qred (q - inject_Z w)).
+    specialize (IH (Qred (c * q0 ^ w)) O). destruct (tidy _ m) as [d m'']. cbn [fst snd] in *. destruct IH as [O' E].
+    assert (S : pw (num q0 : A) q = mul (num (q0 ^ w)) (pw (num q0) r)).
+    { rewrite <- pw_num by now apply positive_apart. unfold r. rewrite pw_red.
+      rewrite <- pw_plus by now apply num_ok. apply pw_eq. ring. }
+    rewrite num_red, num_mult in E. cbn [den].
+    destruct (Qeq_bool r 0) eqn:Z; (split; [repeat split; auto; now apply num_ok |]).
+    + apply Qeq_bool_eq in Z. rewrite (pw_eq A _ _ _ Z), pw_0 in S. cbn. rewrite E, S. ring.
+    + cbn. transitivity (mul (mul (num d) (den_m I m'')) (pw (num q0) r)); [ring | rewrite E, S; ring].
+  - destruct (truth f && whole q && Qle_bool 1 q) eqn:T; [| now apply (Keep q)].
+    apply andb_prop in T as [T L]. apply andb_prop in T as [T W]. apply Qle_bool_iff in L.
+    apply (Keep 1); [apply ok_1 |]. rewrite pw_1. symmetry. apply truth_power; auto. now apply fn_truth.
 Qed.
 
 (** *** Polynomials *)

@@ -22,16 +22,22 @@ Fixpoint nonneg (e : expr) : bool :=
   | Add a b | Mul a b => nonneg a && nonneg b
   | Pow a q => even q || nonneg a
   | Sum _ _ a => nonneg a
+  | Fn f _ => truth f
   | _ => false
   end.
 Definition nonneg_f (f : factor) : bool := even (snd f) || nonneg (fst f).
 (** Certainly positive: *)
-Definition positive_f (f : factor) : bool :=
-  match fst f with
-  | Exp _ | Size _ => true
+Fixpoint positive (e : expr) : bool :=
+  match e with
   | Num k => negb (Qle_bool k 0)
-  | e => nonneg e && negative (snd f)
+  | Size _ | Exp _ => true
+  | Add a b => positive a && nonneg b || nonneg a && positive b
+  | Mul a b => positive a && positive b
+  | Pow a _ => positive a
+  | Sum _ _ a => positive a
+  | _ => false
   end.
+Definition positive_f (f : factor) : bool := positive (fst f) || nonneg (fst f) && negative (snd f).
 
 Definition raised_f (q : Q) (f : factor) : factor :=
   if whole q || nonneg (fst f) then (fst f, Qred (snd f * q)) else (Pow (fst f) (snd f), q).
@@ -117,7 +123,45 @@ Definition ppow (p : poly) (q : Q) : poly :=
          else power_of_sum p q
   end.
 
-Definition pexp (p : poly) : poly := [(1, fold_right (fun t => put (Exp (reify_m (snd t))) (fst t)) [] p)].
+(** A multiple of a logarithm has no exponential, but a power. *)
+Definition exp_of (c : Q) (m : mono) : factor :=
+  match m with
+  | [(Fn f (Cons a Nil), q)] => if Z.eqb f log && Qeq_bool q 1 then (a, c) else (Exp (reify_m m), c)
+  | _ => (Exp (reify_m m), c)
+  end.
+Definition pexp (p : poly) : poly :=
+  [(1, fold_right (fun t => let g := exp_of (fst t) (snd t) in put (fst g) (snd g)) [] p)].
+
+(** ** Logarithms, and the greater of two values *)
+Definition log_of (e : expr) : poly := atom (Fn log (Cons e Nil)).
+Definition log_of_factor (f : factor) : poly :=
+  match fst f with
+  | Exp a => pscale (snd f) (factors a) [(1, [])]
+  | e => pscale (snd f) [] (log_of e)
+  end.
+Definition logs (m : mono) : poly := fold_right (fun f => padd (log_of_factor f)) [] m.
+Definition plog (p : poly) : poly :=
+  let (common, rest) := share (filter positive_f (flat_map snd p)) [] p in
+  if negb (forallb positive_f common) then log_of (reify p)
+  else match rest with
+  | [(c, [])] => if Qeq_bool c 1 then logs common else padd (logs common) (log_of (reify rest))
+  | _ => padd (logs common) (log_of (reify rest))
+  end.
+
+(** A function, of arguments in normal form, the first of which is [p] *)
+Definition function (f : Z) (args : expr) (p : poly) : poly :=
+  match args with
+  | Cons a Nil => if Z.eqb f log then plog p else atom (Fn f args)
+  | Cons a (Cons b Nil) =>
+      if Z.eqb f greater then
+        match cmp a b with
+        | Eq => p
+        | Lt => atom (Fn f args)
+        | Gt => atom (Fn f (Cons b (Cons a Nil)))
+        end
+      else atom (Fn f args)
+  | _ => atom (Fn f args)
+  end.
 
 Lemma numerator_positive c : 0 < c -> (0 < Qnum c)%Z.
 Proof. unfold Qlt. simpl. now rewrite Z.mul_1_r. Qed.
@@ -163,6 +207,7 @@ Proof.
   - apply andb_prop in H as [H K]. destruct D. apply nn_mul; auto.
   - destruct D as [D K]. apply orb_prop in H as [H | H]; [now apply even_nn |]. apply pw_nn; auto.
   - apply exp_nn.
+  - rewrite <- fn_truth by assumption. apply nn_square.
   - destruct D as (_ & _ & D). apply sum_nn. auto.
 Qed.
 Lemma nonneg_f_is I e q : nonneg_f (e, q) = true -> def I e -> ok (den I e) q -> nn (pw (den I e) q).
@@ -170,32 +215,34 @@ Proof.
   unfold nonneg_f. cbn. intros H D K. apply orb_prop in H as [H | H]; [now apply even_nn |].
   apply pw_nn; auto. now apply nonneg_is.
 Qed.
-Definition above (x : A) : Prop := nn x /\ x <> zero.
-Lemma above_mul x y : above x -> above y -> above (mul x y).
+Lemma above_bool k : negb (Qle_bool k 0) = true -> above (num k : A).
+Proof. rewrite negb_true_iff. intros H. now apply above_num, positive_bool. Qed.
+Lemma positive_is e : forall I, positive e = true -> def I e -> above (den I e).
 Proof.
-  intros [P N] [P' N']. split; [now apply nn_mul |]. intros E. apply N'.
-  assert (K : mul (pw x (1)) (pw x (-(1))) = one) by (apply pw_inverse; now apply ok_positive).
-  rewrite pw_1 in K. transitivity (mul (mul x (pw x (-(1)))) y); [rewrite K; ring |].
-  transitivity (mul (mul x y) (pw x (-(1)))); [ring | rewrite E; ring].
+  induction e; cbn [positive]; try discriminate; intros I H D.
+  - now apply above_bool.
+  - apply size_positive.
+  - destruct D as [D D']. apply orb_prop in H as [H | H]; apply andb_prop in H as [H H'].
+    + apply above_add; [now apply IHe1 | now apply nonneg_is].
+    + cbn. replace (add (den I e1) (den I e2)) with (add (den I e2) (den I e1)) by ring.
+      apply above_add; [now apply IHe2 | now apply nonneg_is].
+  - destruct D as [D D']. apply andb_prop in H as [H H']. apply above_mul; [now apply IHe1 | now apply IHe2].
+  - destruct D as [D K]. apply above_pw. now apply IHe.
+  - split; [apply exp_nn | apply exp_apart].
+  - destruct D as (_ & [_ S] & D). apply sum_above; [exact S |]. intros i L. apply IHe2; auto.
 Qed.
-Lemma above_one : above one.
-Proof. split; [rewrite <- num_1; now apply num_nn | apply one_zero]. Qed.
-Lemma above_pw x q : above x -> above (pw x q).
+Lemma positive_nonneg e : positive e = true -> nonneg e = true.
 Proof.
-  intros [P N]. split; [apply pw_nn; auto; now apply ok_positive | now apply pw_positive_apart].
+  induction e; cbn; try discriminate; auto; intros H.
+  - rewrite negb_true_iff in H. apply positive_bool, Qlt_le_weak in H. now apply Qle_bool_iff.
+  - apply orb_prop in H as [H | H]; apply andb_prop in H as [H H']; apply andb_true_intro; auto.
+  - apply andb_prop in H as [H H']. apply andb_true_intro; auto.
+  - apply orb_true_iff. auto.
 Qed.
-Lemma above_ok x q : above x -> ok x q.
-Proof. intros [P N]. now apply ok_positive. Qed.
-Lemma above_num k : 0 < k -> above (num k).
-Proof. intros P. split; [now apply num_nn, Qlt_le_weak |]. now apply num_not_0, positive_apart. Qed.
 Lemma positive_f_is I e q : positive_f (e, q) = true -> def I e -> ok (den I e) q -> above (den I e).
 Proof.
-  assert (G : nonneg e && negative q = true -> def I e -> ok (den I e) q -> above (den I e)).
-  { rewrite andb_true_iff. intros [H N] D K. split; [now apply nonneg_is |]. now apply K, negative_lt. }
-  destruct e; auto; cbn; intros H D K.
-  - rewrite negb_true_iff in H. now apply above_num, positive_bool.
-  - apply (size_positive I).
-  - split; [apply exp_nn | apply exp_apart].
+  unfold positive_f. cbn [fst snd]. intros H D K. apply orb_prop in H as [H | H]; [now apply positive_is |].
+  apply andb_prop in H as [H N]. split; [now apply nonneg_is |]. now apply K, negative_lt.
 Qed.
 Lemma positive_m_is I m : ok_m I m -> forallb positive_f m = true -> above (den_m I m).
 Proof.
@@ -385,9 +432,8 @@ Proof.
       apply assembled_is; auto. rewrite pw_mul by (auto using above_ok). apply mmul_is.
       * apply raised_is; auto using above_ok; [now split |]. right.
         apply forallb_forall. intros [e a] Inp. rewrite forallb_forall in Fp. specialize (Fp _ Inp).
-        unfold nonneg_f, positive_f in *. cbn in *. apply orb_true_iff. right.
-        destruct e; try (apply andb_prop in Fp as [Fp _]; exact Fp); auto.
-        rewrite negb_true_iff in Fp. apply positive_bool, Qlt_le_weak in Fp. now apply Qle_bool_iff.
+        unfold nonneg_f, positive_f in *. cbn [fst snd] in *. apply orb_true_iff. right.
+        apply orb_prop in Fp as [Fp | Fp]; [now apply positive_nonneg |]. now apply andb_prop in Fp.
       * destruct (reify_m_is In I r _ (conj Or eq_refl)) as [D E]. split; cbn; rewrite E; auto. ring.
 Qed.
 Lemma power_of_sum_is I p q x : is_p I p x -> ok x q -> is_p I (power_of_sum p q) (pw x q).
@@ -454,13 +500,97 @@ Proof.
       replace (pw x q) with (pw x (inject_Z (Z.of_nat (Z.to_nat (whole_of q))))); [now apply times_is |].
       rewrite Z2Nat.id by assumption. apply pw_eq. symmetry. now apply whole_of_spec.
 Qed.
+Lemma exp_of_is I c m : ok_m I m ->
+  let g := exp_of c m in
+  def I (fst g) /\ ok (den I (fst g)) (snd g) /\ pw (den I (fst g)) (snd g) = exp (mul (num c) (den_m I m)).
+Proof.
+  intros O. assert (Plain : def I (Exp (reify_m m)) /\ ok (exp (den I (reify_m m))) c /\
+    pw (exp (den I (reify_m m))) c = exp (mul (num c) (den_m I m))).
+  { destruct (reify_m_is In I m _ (conj O eq_refl)) as [D E]. split; [exact D | split; [apply exp_ok |]].
+    now rewrite exp_pw, E. }
+  destruct m as [| [[| | | | | | | | | | f [| | | | | a [| | | | | | | | | | | |] | | | | | | |] | |] q] [| t m]];
+    try exact Plain.
+  cbn [exp_of]. destruct (Z.eqb f log && Qeq_bool q 1) eqn:E; [| exact Plain]. clear Plain.
+  apply andb_prop in E as [E Q]. apply Z.eqb_eq in E. subst f. apply Qeq_bool_eq in Q.
+  destruct O as [[[[Da _] H] _] _]. specialize (H eq_refl).
+  change (above (den I a)) in H. cbn [fst snd]. split; [exact Da | split; [now apply above_ok |]].
+  change (den_m I [(Fn log (Cons a Nil), q)]) with (mul (pw (fn log [den I a]) q) one).
+  rewrite (pw_eq A _ _ _ Q), pw_1.
+  replace (mul (num c) (mul (fn log [den I a]) one)) with (mul (num c) (fn log [den I a])) by ring.
+  rewrite <- log_pw by apply H. symmetry. apply exp_log; now apply above_pw.
+Qed.
 Lemma pexp_is I p x : is_p I p x -> is_p I (pexp p) (exp x).
 Proof.
   intros [O <-]. unfold pexp. replace (exp (den_p In I p)) with (mul (num 1) (exp (den_p In I p)))
     by (rewrite num_1; ring). apply term_is.
-  induction p as [| [c m] p IH]; cbn; [split; cbn; auto; now rewrite exp_0 |].
-  destruct O as [Om O]. rewrite exp_add, <- exp_pw.
-  destruct (reify_m_is In I m _ (conj Om eq_refl)) as [D E]. rewrite <- E.
-  apply (put_is In I (Exp (reify_m m))); auto. cbn. apply exp_ok.
+  induction p as [| [c m] p IH]; [split; cbn; auto; now rewrite exp_0 |].
+  destruct O as [Om O]. destruct (exp_of_is I c m Om) as (D & K & E).
+  change (den_p In I ((c, m) :: p)) with (add (mul (num c) (den_m I m)) (den_p In I p)).
+  rewrite exp_add, <- E. apply put_is; auto.
+Qed.
+
+(** *** Logarithms *)
+Lemma log_of_is I e : def I e -> above (den I e) -> is_p I (log_of e) (fn log [den I e]).
+Proof.
+  intros D P. apply (atom_is In I (Fn log (Cons e Nil))). split; [split; [exact D | exact Logic.I] |].
+  intros _. exact P.
+Qed.
+Lemma log_of_factor_is I e q : positive_f (e, q) = true -> def I e -> ok (den I e) q ->
+  is_p I (log_of_factor (e, q)) (fn log [pw (den I e) q]).
+Proof.
+  intros H D K. pose proof (positive_f_is I e q H D K) as P. rewrite log_pw by apply P.
+  assert (G : is_p I (pscale q [] (log_of e)) (mul (num q) (fn log [den I e]))).
+  { replace (mul (num q) (fn log [den I e])) with (mul (mul (num q) one) (fn log [den I e])) by ring.
+    apply pscale_is; [now split | now apply log_of_is]. }
+  destruct e; try exact G. clear G. unfold log_of_factor. cbn [fst snd].
+  change (den I (Exp e)) with (exp (den I e)). rewrite log_exp. replace (mul (num q) (den I e)) with (mul (mul (num q) (den I e)) (mul (num 1) one)) by (rewrite num_1; ring).
+  apply pscale_is; [now apply factors_is |]. apply term_is. now split.
+Qed.
+Lemma log_one : fn log [one : A] = zero.
+Proof. rewrite <- exp_0. apply log_exp. Qed.
+Lemma logs_is I m : ok_m I m -> forallb positive_f m = true -> is_p I (logs m) (fn log [den_m I m]).
+Proof.
+  induction m as [| [e q] m IH]; cbn [forallb]; intros O H; [split; [exact Logic.I | cbn; now rewrite log_one] |].
+  destruct O as [[D K] O]. apply andb_prop in H as [H H'].
+  change (den_m I ((e, q) :: m)) with (mul (pw (den I e) q) (den_m I m)).
+  assert (P : above (pw (den I e) q)) by (apply above_pw; now apply (positive_f_is I e q)).
+  pose proof (positive_m_is I m O H') as P'.
+  rewrite log_mul by (apply P || apply P'). apply padd_is; [now apply log_of_factor_is | now apply IH].
+Qed.
+Lemma plog_is I p x : is_p I p x -> above x -> is_p I (plog p) (fn log [x]).
+Proof.
+  intros P Ax. unfold plog.
+  pose proof (ok_filter I positive_f _ (ok_candidates I p x P)) as Of.
+  destruct (share_is I (filter positive_f (flat_map snd p)) [] p one x Of (conj Logic.I eq_refl) P) as (y & z & M & R & S & _).
+  destruct (share _ [] p) as [common rest]. cbn [fst snd] in M, R.
+  destruct (forallb positive_f common) eqn:Fc; cbn [negb].
+  2: { destruct (reify_is In I p x P) as [D E]. rewrite <- E. apply log_of_is; auto. now rewrite E. }
+  destruct M as [Oc Ec]. pose proof (positive_m_is I common Oc Fc) as Ay. rewrite Ec in Ay.
+  assert (Sx : x = mul y z) by (rewrite <- S; ring).
+  assert (Az : above z) by (apply (above_divided y); auto; now rewrite <- Sx).
+  pose proof (logs_is I common Oc Fc) as Lc. rewrite Ec in Lc.
+  assert (G : is_p I (padd (logs common) (log_of (reify rest))) (fn log [x])).
+  { rewrite Sx, log_mul by (apply Ay || apply Az). apply padd_is; auto.
+    destruct (reify_is In I rest z R) as [D E]. rewrite <- E. apply log_of_is; auto. now rewrite E. }
+  destruct rest as [| [c [| t m]] [| u p']]; try exact G.
+  destruct (Qeq_bool c 1) eqn:C; [| exact G]. apply Qeq_bool_eq in C.
+  destruct R as [_ R]. cbn in R. rewrite (num_eq A _ _ C), num_1 in R.
+  replace x with y; auto. rewrite Sx, <- R. ring.
+Qed.
+Lemma function_is I f args p : def I (Fn f args) ->
+  (forall a b, args = Cons a b -> is_p I p (den I a)) ->
+  is_p I (function f args p) (den I (Fn f args)).
+Proof.
+  intros D P. pose proof (atom_is In I (Fn f args) D) as Plain. unfold function.
+  destruct args as [| | | | | a args | | | | | | |]; try exact Plain. specialize (P a args eq_refl).
+  destruct args as [| | | | | b args | | | | | | |]; try exact Plain.
+  - destruct (Z.eqb_spec f log) as [-> |]; [| exact Plain].
+    apply plog_is; auto. now apply D.
+  - destruct args; try exact Plain. destruct (Z.eqb_spec f greater) as [-> |]; [| exact Plain].
+    destruct (cmp a b) eqn:C; [| exact Plain |].
+    + apply cmp_eq in C as <-. change (is_p I p (fn greater [den I a; den I a])). now rewrite greater_same.
+    + change (den I (Fn greater (Cons a (Cons b Nil)))) with (fn greater [den I a; den I b]).
+      rewrite greater_swap. apply (atom_is In I (Fn greater (Cons b (Cons a Nil)))).
+      destruct D as [[Da [Db _]] _]. repeat split; auto; exact Logic.I.
 Qed.
 End Denotation.

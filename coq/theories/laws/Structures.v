@@ -52,6 +52,12 @@ Qed.
 
 (** ** Structures *)
 
+(** Functions of which something is known, by their numbers: whether a value is above zero; whether it is
+    zero; the logarithm; the greater of two values. *)
+Definition truth (f : Z) : bool := Z.eqb f 0 || Z.eqb f 1.
+Definition log : Z := 2.
+Definition greater : Z := 3.
+
 Record structure : Type := {
   F :> Type;
   zero : F; one : F;
@@ -88,10 +94,20 @@ Record structure : Type := {
   nn_add : forall x y, nn x -> nn y -> nn (add x y);
   nn_mul : forall x y, nn x -> nn y -> nn (mul x y);
   nn_square : forall x, nn (mul x x);
+  nn_zero : forall x y, nn x -> nn y -> add x y = zero -> x = zero;
 
   exp_add : forall x y, exp (add x y) = mul (exp x) (exp y);
   exp_pw : forall x q, pw (exp x) q = exp (mul (num q) x);
   exp_nn : forall x, nn (exp x);
+
+  fn_truth : forall f xs, truth f = true -> mul (fn f xs) (fn f xs) = fn f xs;
+  log_mul : forall x y, nn x -> x <> zero -> nn y -> y <> zero ->
+    fn log [mul x y] = add (fn log [x]) (fn log [y]);
+  log_pw : forall x q, nn x -> x <> zero -> fn log [pw x q] = mul (num q) (fn log [x]);
+  log_exp : forall x, fn log [exp x] = x;
+  exp_log : forall x, nn x -> x <> zero -> exp (fn log [x]) = x;
+  greater_swap : forall x y, fn greater [x; y] = fn greater [y; x];
+  greater_same : forall x, fn greater [x; x] = x;
 
   greatest_ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g
 }.
@@ -213,6 +229,35 @@ Proof.
   intros E. rewrite E in P. exact (Qlt_irrefl 0 P).
 Qed.
 
+(** *** Positive values *)
+Definition above (x : A) : Prop := nn x /\ x <> zero.
+Lemma above_mul x y : above x -> above y -> above (mul x y).
+Proof.
+  intros [P N] [P' N']. split; [now apply nn_mul |]. intros E. apply N'.
+  assert (K : mul (pw x (1)) (pw x (-(1))) = one) by (apply pw_inverse; now apply ok_positive).
+  rewrite pw_1 in K. transitivity (mul (mul x (pw x (-(1)))) y); [rewrite K; ring |].
+  transitivity (mul (mul x y) (pw x (-(1)))); [ring | rewrite E; ring].
+Qed.
+Lemma above_one : above one.
+Proof. split; [rewrite <- num_1; now apply num_nn | apply one_zero]. Qed.
+Lemma above_pw x q : above x -> above (pw x q).
+Proof.
+  intros [P N]. split; [apply pw_nn; auto; now apply ok_positive | now apply pw_positive_apart].
+Qed.
+Lemma above_ok x q : above x -> ok x q.
+Proof. intros [P N]. now apply ok_positive. Qed.
+Lemma above_num k : 0 < k -> above (num k).
+Proof.
+  intros P. split; [now apply num_nn, Qlt_le_weak |]. apply num_not_0. intros E. rewrite E in P.
+  exact (Qlt_irrefl 0 P).
+Qed.
+Lemma above_add x y : above x -> nn y -> above (add x y).
+Proof. intros [P N] P'. split; [now apply nn_add |]. intros E. apply N. now apply (nn_zero A x y). Qed.
+Lemma above_divided x y : above x -> above (mul x y) -> above y.
+Proof.
+  intros [P N] [P' N']. split; [now apply (nn_divided x y) | now apply (mul_apart x y)].
+Qed.
+
 (** *** Sums *)
 Fixpoint sum (n : nat) (f : nat -> A) : A :=
   match n with O => zero | S n => add (sum n f) (f n) end.
@@ -241,5 +286,11 @@ Lemma sum_nn n f : (forall i, (i < n)%nat -> nn (f i)) -> nn (sum n f).
 Proof.
   induction n as [| n IH]; simpl; intros H; [change (nn (zero : A)); rewrite <- num_0; apply num_nn, Qle_refl |].
   apply nn_add; auto.
+Qed.
+Lemma sum_above n f : (0 < n)%nat -> (forall i, (i < n)%nat -> above (f i)) -> above (sum n f).
+Proof.
+  destruct n as [| n]; [lia |]. intros _ H. simpl.
+  replace (add (sum n f) (f n)) with (add (f n) (sum n f)) by ring.
+  apply above_add; [auto |]. apply sum_nn. intros i L. apply H. lia.
 Qed.
 End Laws.

@@ -27,7 +27,7 @@ Fixpoint norm_with (e : expr) {struct e} : poly :=
   | Mul a b => pmul (norm_with a) (norm_with b)
   | Pow a q => ppow (norm_with a) (Qred q)
   | Exp a => pexp (norm_with a)
-  | Fn f a => atom (Fn f (norm_list a))
+  | Fn f a => function f (norm_list a) (match a with Cons b _ => norm_with b | _ => [] end)
   | Sum v n a => total v (reify (norm_with n)) (norm_with a)
   | Max v n a => largest v (reify (norm_with n)) (norm_with a)
   end
@@ -165,17 +165,19 @@ Hypothesis total_is : forall v n p a, represents p a -> represents (total v n p)
 Hypothesis largest_is : forall v n p a, represents p a -> represents (largest v n p) (Max v n a).
 
 Lemma norm_with_is e : represents (norm_with total largest e) e /\
-  forall I, def I e -> def I (norm_list total largest e) /\ dens I (norm_list total largest e) = dens I e.
+  (forall I, def I e -> def I (norm_list total largest e) /\ dens I (norm_list total largest e) = dens I e) /\
+  match e with Cons a _ => represents (norm_with total largest a) a | _ => True end.
 Proof.
   set (N := norm_with total largest). set (L := norm_list total largest).
-  induction e; (split; [| try (intros I D; now split)]); intros I D; try (now apply atom_is).
+  induction e; (split; [| split; [try (intros I D; now split) | try exact Logic.I; try apply IHe1]]); intros I D;
+    try (now apply atom_is).
   - change (is_p I (if Qeq_bool q 0 then [] else [(Qred q, [])]) (num q)).
     destruct (Qeq_bool q 0) eqn:E; split; cbn; auto; [now rewrite num_zero_bool | rewrite num_red; ring].
-  - destruct IHe as [_ H]. destruct (H I D) as [D' E].
+  - destruct IHe as [_ [H _]]. destruct (H I D) as [D' E].
     replace (den I (Read x e)) with (den I (Read x (L e)))
       by (change (tensor Inp x (dens I (L e)) = tensor Inp x (dens I e)); now rewrite E).
     exact (atom_is Inp I (Read x (L e)) D').
-  - destruct D as [D1 D2]. destruct IHe1 as [H1 _], IHe2 as [_ H2]. destruct (H2 I D2) as [D' E].
+  - destruct D as [D1 D2]. destruct IHe1 as [H1 _], IHe2 as [_ [H2 _]]. destruct (H2 I D2) as [D' E].
     destruct (represents_reify _ _ H1 I D1) as [D'' E'].
     change (def I (Cons (reify (N e1)) (L e2)) /\ dens I (Cons (reify (N e1)) (L e2)) = dens I (Cons e1 e2)).
     split; [split; [exact D'' | exact D'] |]. change (den I (reify (N e1)) :: dens I (L e2) = den I e1 :: dens I e2).
@@ -187,10 +189,12 @@ Proof.
   - destruct D as [D K]. change (is_p I (ppow (N e) (Qred q)) (pw (den I e) q)).
     rewrite <- (pw_red (den I e) q). apply ppow_is; [now apply IHe | now apply ok_red].
   - change (is_p I (pexp (N e)) (exp (den I e))). apply pexp_is. now apply IHe.
-  - destruct IHe as [_ H]. destruct (H I D) as [D' E].
-    replace (den I (Fn f e)) with (den I (Fn f (L e)))
-      by (change (fn f (dens I (L e)) = fn f (dens I e)); now rewrite E).
-    exact (atom_is Inp I (Fn f (L e)) D').
+  - destruct D as [D K]. destruct IHe as [_ [H Head]]. destruct (H I D) as [D' E].
+    change (is_p I (function f (L e) (match e with Cons b _ => N b | _ => [] end)) (fn f (dens I e))).
+    fold L in D', E. rewrite <- E in K |- *. apply (function_is Inp I f (L e)); [now split |].
+    intros a b S. destruct e; try discriminate S. injection S as <- _.
+    destruct D as [Da _]. fold N in Head. destruct (represents_reify _ _ Head I Da) as [_ E2].
+    change (is_p I (N e1) (den I (reify (N e1)))). rewrite E2. now apply Head.
   - change (is_p I (total v (reify (N e1)) (N e2)) (den I (Sum v e1 e2))).
     destruct (refines_range Inp v e1 (reify (N e1)) e2 (represents_reify _ _ (proj1 IHe1))) as [R _].
     destruct (R I D) as [D' <-]. now apply total_is; [apply IHe2 |].

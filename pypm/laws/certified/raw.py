@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pypm.laws.algebra import NoMeaning
 from pypm.laws.forms.polynomials import MINUS_INFINITY, Factor, Poly, factor, of_key, rational
@@ -19,41 +19,62 @@ __all__ = ["Raw", "RawAlgebra"]
 
 Tree: TypeAlias = "str | tuple[Tree, ...]"
 """An expression: a word, or a form with its parts."""
+FUNCTIONS: Final = {"positive": 0, "zero": 1, "log": 2, "max": 3}
+"""The functions of which the checker knows something, by their numbers in `Structures.v`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Raw:
     """An expression, and the index that it is, if it is one."""
 
-    tree: Tree
+    words: Tree
     index: Poly | None = None
+    finite: Tree | None = None
+    """What is 1 where the value is `words` and 0 where it is minus infinity; None if nowhere."""
+
+    @property
+    def tree(self) -> Tree:
+        """The expression of a finite value. Raises NoMeaning for one that may be infinite."""
+        if self.finite is not None:
+            raise NoMeaning("minus infinity")
+        return self.words
 
     def __str__(self) -> str:
         return _written(self.tree)
 
-    def _with(self, head: str, other: Raw | int, index: Callable[[Poly, Poly], Poly]) -> Raw:
-        two = other if isinstance(other, Raw) else _number(rational(other))
-        known = self.index is not None and two.index is not None
-        found = index(self.index, two.index) if known else None  # type: ignore[arg-type]
-        return Raw((head, self.tree, two.tree), found)
-
     def __add__(self, other: Raw | int) -> Raw:
-        return self._with("add", other, lambda a, b: a + b)
+        two = _raw(other)
+        index = None if self.index is None or two.index is None else self.index + two.index
+        return Raw(("add", self.words, two.words), index, _product(self.finite, two.finite))
 
     def __mul__(self, other: Raw | int) -> Raw:
-        return self._with("mul", other, lambda a, b: a * b)
+        one, two = self, _raw(other)
+        if one.finite is None:
+            one, two = two, one
+        if one.finite is not None and not (two.index is not None and (two.index.constant or 0) > 0):
+            raise NoMeaning("an infinity times a value")
+        index = None if one.index is None or two.index is None else one.index * two.index
+        return Raw(("mul", self.words, _raw(other).words), index, one.finite)
 
     def __neg__(self) -> Raw:
         return self * -1
 
     def __sub__(self, other: Raw | int) -> Raw:
-        return self + (other if isinstance(other, Raw) else _number(rational(other))) * -1
+        return self + _raw(other) * -1
 
     def __rsub__(self, other: int) -> Raw:
         return -self + other
 
     __radd__ = __add__
     __rmul__ = __mul__
+
+
+def _raw(value: Raw | int) -> Raw:
+    return value if isinstance(value, Raw) else _number(rational(value))
+
+
+def _product(one: Tree | None, two: Tree | None) -> Tree | None:
+    return ("mul", one, two) if one is not None and two is not None else one or two
 
 
 def _number(form: Poly) -> Raw:
@@ -94,6 +115,8 @@ class RawAlgebra:
 
     def symbol(self, form: Poly) -> Raw:
         """Return a polynomial in numbers, sizes and indices as it is written."""
+        if form == factor(MINUS_INFINITY):
+            return self.infinity()
         terms = [self._term(m, c) for m, c in form.key]
         if not terms:
             return Raw("0", form)
@@ -130,9 +153,8 @@ class RawAlgebra:
             case ("power", key):
                 return self.symbol(of_key(key)).tree
             case ("function", name, *keys):
-                parts = (self.symbol(of_key(key)).tree for key in keys)
-                return ("fn", self._named("function", name), *parts)
-        raise NoMeaning("minus infinity" if of == MINUS_INFINITY else f"a number {of[0]}")
+                return self.function(name, *(self.symbol(of_key(key)) for key in keys)).tree
+        raise NoMeaning(f"a number {of[0]}")
 
     # --- values ---
 
@@ -141,15 +163,16 @@ class RawAlgebra:
         return Raw(("read", self._named("read", name), *(self.scalar(i).tree for i in place)))
 
     def infinity(self) -> Raw:
-        """Raise NoMeaning: the checker has finite values alone."""
-        raise NoMeaning("minus infinity")
+        """Return minus infinity."""
+        return Raw("0", None, "0")
 
     def exp(self, value: Raw) -> Raw:
-        """Return the exponential."""
-        return Raw(("exp", value.tree))
+        """Return the exponential, which is zero of minus infinity."""
+        found: Tree = ("exp", value.words)
+        return Raw(found if value.finite is None else ("mul", value.finite, found))
 
     def log(self, value: Raw) -> Raw:
-        """Return the logarithm, a function without laws here."""
+        """Return the logarithm."""
         return self.function("log", value)
 
     def absolute(self, value: Raw) -> Raw:
@@ -161,8 +184,17 @@ class RawAlgebra:
         return Raw(("pow", value.tree, str(Fraction(exponent))))
 
     def function(self, name: str, *values: Raw) -> Raw:
-        """Return another function, without laws here."""
-        return Raw(("fn", self._named("function", name), *(value.tree for value in values)))
+        """Return another function; the maximum of several is one of pairs."""
+        if name == "max":
+            values = tuple(value for value in values if value.finite != "0") or values[:1]
+            if len(values) == 1:
+                return values[0]
+            first, *rest = values
+            values = first, self.function("max", *rest)
+        number = FUNCTIONS.get(name)
+        if number is None:
+            number = len(FUNCTIONS) + int(self._named("function", name))
+        return Raw(("fn", str(number), *(value.tree for value in values)))
 
     def positive(self, value: Raw) -> Raw:
         """Return 1 where a value is above zero."""
@@ -185,7 +217,14 @@ class RawAlgebra:
             return yes()
         if condition.index == 0:
             return no()
-        return condition * yes() + (1 - condition) * no()
+        one, two = yes(), no()
+        if one.finite is None and two.finite is None:
+            return condition * one + (1 - condition) * two
+        if two.finite == "0":
+            return Raw(one.words, None, _product(condition.tree, one.finite))
+        if one.finite == "0":
+            return Raw(two.words, None, _product((1 - condition).tree, two.finite))
+        raise NoMeaning("two values that may be infinite")
 
     def total(self, size: Poly | int, of: Callable[[Poly], Raw]) -> Raw:
         """Return the sum over a dimension."""
@@ -197,12 +236,21 @@ class RawAlgebra:
         parts = self._over("max", size, of)
         return parts[0] if len(parts) == 1 else self.function("max", *parts)
 
+    def _masked(self, head: str, finite: Tree, words: Tree) -> Tree:
+        """Return what a maximum depends on where values may be infinite."""
+        if head != "max":
+            raise NoMeaning("a sum of infinities")
+        return self.function("masked", Raw(finite), Raw(words)).tree
+
     def _over(self, head: str, size: Poly | int, of: Callable[[Poly], Raw]) -> list[Raw]:
         found = []
         for index, names in self._indices.indices(
             size if isinstance(size, Poly) else rational(size)
         ):
-            tree = of(index).tree
+            value = of(index)
+            tree = value.words
+            if value.finite is not None:
+                tree = self._masked(head, value.finite, value.words)
             for name, n in reversed(names.items()):
                 tree = (head, self._named("index", name), self.symbol(n).tree, tree)
             found.append(Raw(tree))
