@@ -80,7 +80,7 @@ class World:
 
     def resolved(self, form: Poly) -> Poly:
         """Return a form with what symbols have to be in place of them."""
-        while self.assumptions:
+        while self.assumptions and form.constant is None:
             found = {of for m in form.terms for of, _ in m if of in self.assumptions}
             if not found:
                 break
