@@ -22,6 +22,10 @@ from pypm.laws.ways import Way, place_of
 
 __all__ = ["prove"]
 
+SMALL: Final = (0, 1, 2, 3)
+"""Numbers of sizes that have a small sample, each in turn, where bodies decline otherwise; 0 for
+none.
+"""
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
 
@@ -47,38 +51,38 @@ def _verdict(rule: Rule, contracts: Contracts) -> Law:
         return Open(rule.name, "the replacement samples its own random numbers", nothing)
     if rule.communicates:
         return Open(rule.name, "the replacement communicates", nothing)
-    outcomes = _outcomes(rule, contracts)
+    outcomes: list[Outcome] = []
+    for small in SMALL:
+        made = contracts.possible(tried(_maker(rule, contracts, small)))
+        outcomes += made if not small else [o for o in made if o.kind != "declined"]
+        law, is_missing = _judged(rule, contracts, outcomes)
+        if not is_missing or not any(o.kind == "declined" for o in outcomes):
+            break
+    return law
+
+
+def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[Law, bool]:
+    """Return a verdict by all outcomes, and whether others are missing."""
     lemmas = contracts.prove(outcomes)
     proved = [o for o in outcomes if o.kind == "proved"]
     scope = _extent(proved, lemmas)
     broken = next((found for o in outcomes if (found := _difference(rule, o)) is not None), None)
     if broken is not None:
-        return Refuted(rule.name, str(broken), scope)
-    reason, parted = _why_open(rule, outcomes, lemmas)
+        return Refuted(rule.name, str(broken), scope), False
+    reason, parted = _why_open(outcomes, lemmas)
     if reason:
-        sides = (
-            ()
-            if parted is None or parted.parted is None
-            else (parted.parted.left, parted.parted.right)
-        )
-        return Open(rule.name, reason, scope, *sides)
-    return Proved(rule.name, scope)
+        found = None if parted is None else parted.parted
+        sides = () if found is None else (found.left, found.right)
+        return Open(rule.name, reason, scope, *sides), False
+    reason = _what_is_missing(outcomes, lemmas)
+    return (Open(rule.name, reason, scope), True) if reason else (Proved(rule.name, scope), False)
 
 
-def _outcomes(rule: Rule, contracts: Contracts) -> list[Outcome]:
-    """Return the outcomes of all ways; also for other samples, if the body declines for some."""
-    outcomes = contracts.possible(tried(_maker(rule, contracts)))
-    if any(o.kind == "declined" for o in outcomes):
-        more = tried(_maker(rule, contracts, is_small=True))
-        outcomes += contracts.possible([o for o in more if o.kind != "declined"])
-    return outcomes
-
-
-def _maker(rule: Rule, contracts: Contracts, is_small: bool = False) -> Make:
+def _maker(rule: Rule, contracts: Contracts, small: int = 0) -> Make:
     names = sorted(frozenset(rule.parameters).union(*map(free_names, rule.roots)))
 
     def make(way: Way, world: World) -> Equation:
-        world.is_small = is_small
+        world.small = small
         formulas = Formulas(world)
         slots = {name: way.slot(name) for name in names}
         way.assume(rule.guard, slots)
@@ -140,7 +144,6 @@ def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Ou
 
 
 def _why_open(
-    rule: Rule,
     outcomes: Sequence[Outcome],
     lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]],
 ) -> tuple[str, Outcome | None]:
@@ -155,17 +158,24 @@ def _why_open(
         reasons = Counter(o.reason for o in some if o.kind == "open")
         if reasons:
             return reasons.most_common(1)[0][0] + within, None
+    return "", None
+
+
+def _what_is_missing(
+    outcomes: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]
+) -> str:
+    """Return what no proof is about, or ""."""
     if not any(o.kind == "proved" for o in outcomes):
         declined = Counter(o.reason for o in outcomes if o.kind == "declined").most_common(1)
-        return f"the body declines: {declined[0][0]}" if declined else "no way was settled", None
+        return f"the body declines: {declined[0][0]}" if declined else "no way was settled"
     by_definition: dict[int, list[Outcome]] = {}
     for lemma, some in lemmas.values():
         by_definition.setdefault(id(lemma.definition), []).extend(some)
     places = [*_missed(outcomes), *(p for some in by_definition.values() for p in _missed(some))]
     if places:
         listed = ", ".join(dict.fromkeys(places[:SHOWN]))
-        return f"alternates that fit no shapes that were tried: {listed}", None
-    return "", None
+        return f"alternates that fit no shapes that were tried: {listed}"
+    return ""
 
 
 def _missed(outcomes: Iterable[Outcome]) -> list[str]:
