@@ -16,15 +16,15 @@ from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.refuting import LawBroken, difference
-from pypm.laws.sizes import World
+from pypm.laws.sizes import Size, World, is_number
 from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
 from pypm.laws.ways import Way, place_of
 
 __all__ = ["prove"]
 
-SMALL: Final = (0, 1, 2, 3)
-"""Numbers of sizes that have a small sample, each in turn, where bodies decline otherwise; 0 for
-none.
+SMALL: Final = (None, 0, 1, 2, 3)
+"""Where bodies decline otherwise: the number of a size that has a small sample, 0 for none; sizes
+that a body found to be unequal are also made equal.
 """
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
@@ -54,7 +54,7 @@ def _verdict(rule: Rule, contracts: Contracts) -> Law:
     outcomes: list[Outcome] = []
     for small in SMALL:
         made = contracts.possible(tried(_maker(rule, contracts, small)))
-        outcomes += made if not small else [o for o in made if o.kind != "declined"]
+        outcomes += [o for o in made if o.kind != "declined" or small is None]
         law, is_missing = _judged(rule, contracts, outcomes)
         if not is_missing or not any(o.kind == "declined" for o in outcomes):
             break
@@ -78,11 +78,11 @@ def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[
     return (Open(rule.name, reason, scope), True) if reason else (Proved(rule.name, scope), False)
 
 
-def _maker(rule: Rule, contracts: Contracts, small: int = 0) -> Make:
+def _maker(rule: Rule, contracts: Contracts, small: int | None = None) -> Make:
     names = sorted(frozenset(rule.parameters).union(*map(free_names, rule.roots)))
 
     def make(way: Way, world: World) -> Equation:
-        world.small = small
+        world.small = small or 0
         formulas = Formulas(world)
         slots = {name: way.slot(name) for name in names}
         way.assume(rule.guard, slots)
@@ -93,7 +93,14 @@ def _maker(rule: Rule, contracts: Contracts, small: int = 0) -> Make:
         valuation.settle()
         values = {name: valuation.value(slots[name]) for name in rule.parameters}
         dtypes = {name: valuation.dtypes.get(slots[name]) for name in rule.parameters}
-        right = replaced(rule, values, dtypes, left, formulas)
+        world.unequal.clear()
+        try:
+            right = replaced(rule, values, dtypes, left, formulas)
+        except Declined:
+            pairs = [(a, b) for a, b in world.unequal if isinstance(a, Size) and is_number(b)]
+            if small is not None and pairs and way.choices.choose(2, "equal"):
+                world.unify(*pairs[-1])
+            raise
         for one, two in zip(left, right, strict=False):
             _settle_shapes(formulas, one, two)
         return Equation(formulas, left, right)

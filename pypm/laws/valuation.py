@@ -493,7 +493,8 @@ class Valuation:
                     if expected.is_floating_point:
                         return expected, "real"
                     return expected, "truth" if expected == torch.bool else "whole"
-        return None, "real"
+        is_mask = self._uses.get(slot, {}).get("mask")
+        return None, self._pick(("real", "truth"), slot.name) if is_mask else "real"
 
 
 def parts_of(value: Given) -> Sequence[Given]:
