@@ -9,19 +9,23 @@ from typing import Final
 from pypm.core.rules import Rule, Rules, as_rule_set
 from pypm.core.traverse import free_names
 from pypm.diagnostics import InternalError
-from pypm.laws.algebra import NoMeaning
+from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.bodies import replaced
 from pypm.laws.contracts import Contracts
-from pypm.laws.lemmas import Key, Lemma, Make, Outcome, tried
+from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.refuting import LawBroken, difference
-from pypm.laws.sizes import World
+from pypm.laws.sizes import Size, World, is_number
 from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
 from pypm.laws.ways import Way, place_of
 
 __all__ = ["equations", "prove"]
 
+SMALL: Final = (None, 0, 1, 2, 3)
+"""Where bodies decline otherwise: the number of a size that has a small sample, 0 for none; sizes
+that a body found to be unequal are also made equal.
+"""
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
 
@@ -57,28 +61,38 @@ def _verdict(rule: Rule, contracts: Contracts) -> Law:
         return Open(rule.name, "the replacement samples its own random numbers", nothing)
     if rule.communicates:
         return Open(rule.name, "the replacement communicates", nothing)
-    outcomes = contracts.possible(tried(_maker(rule, contracts)))
+    outcomes: list[Outcome] = []
+    for small in SMALL:
+        made = contracts.possible(tried(_maker(rule, contracts, small)))
+        outcomes += [o for o in made if o.kind != "declined" or small is None]
+        law, is_missing = _judged(rule, contracts, outcomes)
+        if not is_missing or not any(o.kind == "declined" for o in outcomes):
+            break
+    return law
+
+
+def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[Law, bool]:
+    """Return a verdict by all outcomes, and whether others are missing."""
     lemmas = contracts.prove(outcomes)
     proved = [o for o in outcomes if o.kind == "proved"]
     scope = _extent(proved, lemmas)
     broken = next((found for o in outcomes if (found := _difference(rule, o)) is not None), None)
     if broken is not None:
-        return Refuted(rule.name, str(broken), scope)
-    reason, parted = _why_open(rule, outcomes, lemmas)
+        return Refuted(rule.name, str(broken), scope), False
+    reason, parted = _why_open(outcomes, lemmas)
     if reason:
-        sides = (
-            ()
-            if parted is None or parted.parted is None
-            else (parted.parted.left, parted.parted.right)
-        )
-        return Open(rule.name, reason, scope, *sides)
-    return Proved(rule.name, scope)
+        found = None if parted is None else parted.parted
+        sides = () if found is None else (found.left, found.right)
+        return Open(rule.name, reason, scope, *sides), False
+    reason = _what_is_missing(outcomes, lemmas)
+    return (Open(rule.name, reason, scope), True) if reason else (Proved(rule.name, scope), False)
 
 
-def _maker(rule: Rule, contracts: Contracts) -> Make:
+def _maker(rule: Rule, contracts: Contracts, small: int | None = None) -> Make:
     names = sorted(frozenset(rule.parameters).union(*map(free_names, rule.roots)))
 
     def make(way: Way, world: World) -> Equation:
+        world.small = small or 0
         formulas = Formulas(world)
         slots = {name: way.slot(name) for name in names}
         way.assume(rule.guard, slots)
@@ -89,9 +103,29 @@ def _maker(rule: Rule, contracts: Contracts) -> Make:
         valuation.settle()
         values = {name: valuation.value(slots[name]) for name in rule.parameters}
         dtypes = {name: valuation.dtypes.get(slots[name]) for name in rule.parameters}
-        return Equation(formulas, left, replaced(rule, values, dtypes, left, formulas))
+        world.unequal.clear()
+        try:
+            right = replaced(rule, values, dtypes, left, formulas)
+        except Declined:
+            pairs = [(a, b) for a, b in world.unequal if isinstance(a, Size) and is_number(b)]
+            if small is not None and pairs and way.choices.choose(2, "equal"):
+                world.unify(*pairs[-1])
+            raise
+        for one, two in zip(left, right, strict=False):
+            _settle_shapes(formulas, one, two)
+        return Equation(formulas, left, right)
 
     return make
+
+
+def _settle_shapes(formulas: Formulas, one: Given, two: Given) -> None:
+    """Make shapes equal: where they are not, PyPM refuses the match."""
+    single = [x for x in (one, two) if isinstance(x, Formula) and not isinstance(x.value, tuple)]
+    if len(single) == 2:
+        shapes = [formulas.sizes(x) for x in single]
+        if len(shapes[0]) != len(shapes[1]):
+            raise Declined("a result of another rank is refused")
+        formulas.world.unify(*shapes)
 
 
 def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:
@@ -127,7 +161,6 @@ def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Ou
 
 
 def _why_open(
-    rule: Rule,
     outcomes: Sequence[Outcome],
     lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]],
 ) -> tuple[str, Outcome | None]:
@@ -142,17 +175,24 @@ def _why_open(
         reasons = Counter(o.reason for o in some if o.kind == "open")
         if reasons:
             return reasons.most_common(1)[0][0] + within, None
+    return "", None
+
+
+def _what_is_missing(
+    outcomes: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]
+) -> str:
+    """Return what no proof is about, or ""."""
     if not any(o.kind == "proved" for o in outcomes):
         declined = Counter(o.reason for o in outcomes if o.kind == "declined").most_common(1)
-        return f"the body declines: {declined[0][0]}" if declined else "no way was settled", None
+        return f"the body declines: {declined[0][0]}" if declined else "no way was settled"
     by_definition: dict[int, list[Outcome]] = {}
     for lemma, some in lemmas.values():
         by_definition.setdefault(id(lemma.definition), []).extend(some)
     places = [*_missed(outcomes), *(p for some in by_definition.values() for p in _missed(some))]
     if places:
         listed = ", ".join(dict.fromkeys(places[:SHOWN]))
-        return f"alternates that fit no shapes that were tried: {listed}", None
-    return "", None
+        return f"alternates that fit no shapes that were tried: {listed}"
+    return ""
 
 
 def _missed(outcomes: Iterable[Outcome]) -> list[str]:

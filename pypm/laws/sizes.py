@@ -35,6 +35,8 @@ SAMPLES: Final = (
     (1511, 1523, 1531, 1543, 1549, 1553, 1559, 1567, 1571, 1579, 1583, 1597, 1601, 1607, 1609),
 )
 """Samples of sizes: different primes, for each of two runs."""
+SMALL: Final = 3, 2
+"""Samples of a size that is small."""
 
 
 class Assumed(Exception):
@@ -65,6 +67,8 @@ class World:
     frozen: tuple[int, int] = (0, 0)
     """Sizes and numbers up to these are what they are: no equation says more of them."""
     _sized: dict[Poly, Size] = field(default_factory=dict)
+    small: int = 0
+    """The number of a size with a small sample; then numbers are above 1; 0 for none."""
     count: int = 0
     numbers: int = 0
 
@@ -80,7 +84,7 @@ class World:
 
     def resolved(self, form: Poly) -> Poly:
         """Return a form with what symbols have to be in place of them."""
-        while self.assumptions:
+        while self.assumptions and form.constant is None:
             found = {of for m in form.terms for of, _ in m if of in self.assumptions}
             if not found:
                 break
@@ -126,9 +130,11 @@ class World:
         kind, name = of[0], str(of[-1])
         if kind == "size":
             number = int(name[1:].rstrip("'")) + 4 * name.count("'")
+            if self.small and number == self.small:
+                return Fraction(SMALL[self.run])
             return Fraction(SAMPLES[self.run][number % len(SAMPLES[0])])
         if kind == "symbol":
-            return 0.0123 + int(name[1:]) / 1013 + self.run / 771
+            return bool(self.small) + 0.0123 + int(name[1:]) / 1013 + self.run / 771
         if kind == "prime":
             return Fraction(of[1])
         raise Contradiction("a number without a sample")

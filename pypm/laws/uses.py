@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 
 from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
@@ -11,6 +13,13 @@ from pypm.laws.domains import of_argument
 from pypm.laws.ways import Application, Called, Meant, Names, Slot, Tree, Way
 
 __all__ = ["dtype_tests", "uses_of"]
+
+
+MASKED: Final = (
+    "aten.scaled_dot_product_attention",
+    "aten._scaled_dot_product_flash_attention_for_cpu",
+)
+"""Operators whose fourth operand is added if it holds numbers, and hides if it holds truth."""
 
 
 def dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
@@ -46,9 +55,11 @@ def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
             case Called():
                 for slot in tree.actuals:
                     found.setdefault(slot, {}).setdefault("spelled", []).append(tree)
-            case Application(_, operands):
+            case Application(operator, operands):
                 for operand in operands:
                     visit(operand)
+                if operator.name in MASKED and isinstance(operands[3], Slot):
+                    found[operands[3]]["mask"] = True
 
     def read(expression: Expression, names: Names) -> None:
         match expression:

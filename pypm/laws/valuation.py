@@ -115,7 +115,6 @@ class Valuation:
         self._way = way
         self._formulas = formulas
         self._world = formulas.world
-        self._choose = way.choices.choose
         self._lemmas = lemmas
         self._given = given
         self._results: dict[Called, Given] = {}
@@ -134,6 +133,9 @@ class Valuation:
         self._aliases = {
             tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, Slot)
         }
+
+    def _pick(self, options: Sequence[Given], label: str) -> Given:
+        return self._way.choices.pick(lambda: options, label)
 
     # --- guards ---
 
@@ -162,7 +164,7 @@ class Valuation:
             case Or(left, right):
                 known = self._holds(left, names) if _is_of_none(left) else None
                 if known is None:  # whatever the sizes: choices depend on choices alone
-                    self._guard((left, right)[self._choose(2)], names)
+                    self._guard((left, right)[self._pick((0, 1), "or")], names)
                 elif not known:
                     self._guard(right, names)
                 return
@@ -284,7 +286,8 @@ class Valuation:
             given, names = signed(values)
             lemma = Lemma(call.definition, call.around, given)
             self._way.notes.append(lemma)
-            spelling = self._way.choices.pick(lambda: self._lemmas.spellings(lemma))
+            name = f"({call.definition.name})"
+            spelling = self._way.choices.pick(lambda: self._lemmas.spellings(lemma), name)
             if spelling.lemma.given == given:
                 spelling.settle(self._world, names)
             replay = spelling.replay(values)
@@ -333,8 +336,8 @@ class Valuation:
         if found is not None:
             return found
         ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
-        chosen = self._choose(len(ranks) + 1)
-        return tuple(self._world.size() for _ in range(ranks[chosen - 1])) if chosen else own
+        chosen = self._pick([None, *ranks], "shape")
+        return own if chosen is None else tuple(self._world.size() for _ in range(chosen))
 
     def _applied(self, operator: Operator, trees: tuple[Tree, ...], slot: Slot | None) -> Given:
         said = slot.arguments if slot else {}
@@ -353,7 +356,7 @@ class Valuation:
             attributes[name] = self._argument(argument)
         count_dims(operator, operands, attributes)
         if attributes.get("keepdim") is ANYTHING:
-            attributes["keepdim"] = bool(self._choose(2))
+            attributes["keepdim"] = self._pick((False, True), "keepdim")
         is_free = any(
             value is ANYTHING
             for name, value in attributes.items()
@@ -441,7 +444,7 @@ class Valuation:
         if uses.get("operand") or not domain:
             domain.setdefault(TENSOR, TENSOR)
         values = [v for one in domain.values() for v in (self._dims() if one is DIMS else [one])]
-        chosen = values[self._choose(len(values), slot.name)]
+        chosen = self._pick(values, slot.name)
         if chosen is TENSOR:
             return self._tensor(slot)
         if chosen is NUMBER:
@@ -463,8 +466,7 @@ class Valuation:
         dtype, kind = self._type(slot)
         if dtype is not None:
             self.dtypes[slot] = dtype
-        shapes = self._shapes()
-        shape = shapes[self._choose(len(shapes), slot.name)]
+        shape = self._pick(self._shapes(), slot.name)
         made = self._formulas.read([n or self._world.size() for n in shape], kind)
         self._rank = made.tensor.rank if self._rank is None else self._rank
         if dtype is not None:
@@ -491,7 +493,8 @@ class Valuation:
                     if expected.is_floating_point:
                         return expected, "real"
                     return expected, "truth" if expected == torch.bool else "whole"
-        return None, "real"
+        is_mask = self._uses.get(slot, {}).get("mask")
+        return None, self._pick(("real", "truth"), slot.name) if is_mask else "real"
 
 
 def parts_of(value: Given) -> Sequence[Given]:

@@ -31,6 +31,8 @@ def constant(value: Scalar) -> Indexed:
 def broadcast(x: Indexed, shape: Shape) -> Indexed:
     """Return a tensor expanded to a shape of the same rank or a higher one."""
     skipped = len(shape) - x.rank
+    if skipped < 0:
+        raise SizesDiffer(x.rank, len(shape))
 
     def at(place: Shape) -> Scalar:
         own = place[skipped:]
