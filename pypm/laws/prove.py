@@ -42,25 +42,26 @@ def prove(rules: Rules, *, contracts: Contracts | None = None) -> Laws:
     numbers. Return a `Laws` with a verdict for each rule. Raises TypeError if `rules` are none.
     """
     shared = Contracts() if contracts is None else contracts
-    return Laws(tuple(_verdict(rule, shared) for rule in as_rule_set(rules)))
+    return Laws(tuple(_tried(rule, shared)[0] for rule in as_rule_set(rules)))
 
 
 def equations(rules: Rules, contracts: Contracts) -> Iterator[tuple[str, Equation]]:
     """Yield the proved equations that verdicts on rules rest on, each with the rule's name."""
     for rule in as_rule_set(rules):
-        outcomes = contracts.possible(tried(_maker(rule, contracts)))
+        _, outcomes = _tried(rule, contracts)
         lemmas = contracts.prove(outcomes)
         for outcome in [*outcomes, *(o for _, some in lemmas.values() for o in some)]:
             if outcome.kind == "proved" and outcome.equation is not None:
                 yield rule.name, outcome.equation
 
 
-def _verdict(rule: Rule, contracts: Contracts) -> Law:
+def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
+    """Return the verdict on a rule, with the outcomes of its ways."""
     nothing = Extent(0, 0, (), (), (), False)
     if rule.redraws:
-        return Open(rule.name, "the replacement samples its own random numbers", nothing)
+        return Open(rule.name, "the replacement samples its own random numbers", nothing), []
     if rule.communicates:
-        return Open(rule.name, "the replacement communicates", nothing)
+        return Open(rule.name, "the replacement communicates", nothing), []
     outcomes: list[Outcome] = []
     for small in SMALL:
         made = contracts.possible(tried(_maker(rule, contracts, small)))
@@ -68,7 +69,7 @@ def _verdict(rule: Rule, contracts: Contracts) -> Law:
         law, is_missing = _judged(rule, contracts, outcomes)
         if not is_missing or not any(o.kind == "declined" for o in outcomes):
             break
-    return law
+    return law, outcomes
 
 
 def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[Law, bool]:
