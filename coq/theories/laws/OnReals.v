@@ -162,6 +162,8 @@ Proof.
   - intros x q. rewrite power_positive by apply exp_pos. unfold Rpower. now rewrite ln_exp.
   - intros x. left. apply exp_pos.
   - exact (function_truth other).
+  - intros x X X'. cbn. destruct (Rlt_dec 0 x); lra.
+  - intros x X. cbn. now destruct (Req_EM_T x 0).
   - intros x y X X' Y Y'. apply ln_mult; lra.
   - intros x q X X'. rewrite power_positive by lra. apply ln_exp.
   - apply ln_exp.

@@ -151,7 +151,10 @@ Definition plog (p : poly) : poly :=
 (** A function, of arguments in normal form, the first of which is [p] *)
 Definition function (f : Z) (args : expr) (p : poly) : poly :=
   match args with
-  | Cons a Nil => if Z.eqb f log then plog p else atom (Fn f args)
+  | Cons a Nil =>
+      if Z.eqb f log then plog p
+      else if truth f && positive a then (if Z.eqb f 0 then [(1, [])] else [])
+      else atom (Fn f args)
   | Cons a (Cons b Nil) =>
       if Z.eqb f greater then
         match cmp a b with
@@ -584,8 +587,14 @@ Proof.
   intros D P. pose proof (atom_is In I (Fn f args) D) as Plain. unfold function.
   destruct args as [| | | | | a args | | | | | | |]; try exact Plain. specialize (P a args eq_refl).
   destruct args as [| | | | | b args | | | | | | |]; try exact Plain.
-  - destruct (Z.eqb_spec f log) as [-> |]; [| exact Plain].
-    apply plog_is; auto. now apply D.
+  - destruct (Z.eqb_spec f log) as [-> |].
+    { apply plog_is; auto. now apply D. }
+    destruct (truth f && positive a) eqn:C; [| exact Plain]. apply andb_prop in C as [C H].
+    destruct D as [[Da _] _]. pose proof (positive_is a I H Da) as [Pa Na].
+    unfold truth in C. destruct (Z.eqb_spec f 0) as [-> |].
+    + change (is_p I [(1, [])] (fn 0 [den I a])). rewrite fn_positive by assumption.
+      split; cbn; auto. rewrite num_1. ring.
+    + apply Z.eqb_eq in C. subst f. change (is_p I [] (fn 1 [den I a])). rewrite fn_zero by assumption. now split.
   - destruct args; try exact Plain. destruct (Z.eqb_spec f greater) as [-> |]; [| exact Plain].
     destruct (cmp a b) eqn:C; [| exact Plain |].
     + apply cmp_eq in C as <-. change (is_p I p (fn greater [den I a; den I a])). now rewrite greater_same.

@@ -101,6 +101,8 @@ Record structure : Type := {
   exp_nn : forall x, nn (exp x);
 
   fn_truth : forall f xs, truth f = true -> mul (fn f xs) (fn f xs) = fn f xs;
+  fn_positive : forall x, nn x -> x <> zero -> fn 0 [x] = one;
+  fn_zero : forall x, x <> zero -> fn 1 [x] = zero;
   log_mul : forall x y, nn x -> x <> zero -> nn y -> y <> zero ->
     fn log [mul x y] = add (fn log [x]) (fn log [y]);
   log_pw : forall x q, nn x -> x <> zero -> fn log [pw x q] = mul (num q) (fn log [x]);

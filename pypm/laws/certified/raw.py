@@ -30,7 +30,9 @@ class Raw:
     words: Tree
     index: Poly | None = None
     finite: Tree | None = None
-    """What is 1 where the value is `words` and 0 where it is minus infinity; None if nowhere."""
+    """What is 1 where the value is `words` and 0 where it is infinite; None if that is nowhere."""
+    is_above: bool = False
+    """True if it is plus infinity there, which is compared with zero alone."""
 
     @property
     def tree(self) -> Tree:
@@ -39,22 +41,36 @@ class Raw:
             raise NoMeaning("minus infinity")
         return self.words
 
+    @property
+    def lower(self) -> Tree | None:
+        """`finite` of a value that is never plus infinity. Raises NoMeaning for others."""
+        if self.is_above:
+            raise NoMeaning("plus infinity")
+        return self.finite
+
     def __str__(self) -> str:
         return _written(self.tree)
 
     def __add__(self, other: Raw | int) -> Raw:
         two = _raw(other)
         index = None if self.index is None or two.index is None else self.index + two.index
-        return Raw(("add", self.words, two.words), index, _product(self.finite, two.finite))
+        if self.finite and two.finite and self.is_above != two.is_above:
+            raise NoMeaning("an infinity minus another")
+        above = self.is_above or two.is_above
+        return Raw(("add", self.words, two.words), index, _product(self.finite, two.finite), above)
 
     def __mul__(self, other: Raw | int) -> Raw:
         one, two = self, _raw(other)
         if one.finite is None:
             one, two = two, one
-        if one.finite is not None and not (two.index is not None and (two.index.constant or 0) > 0):
-            raise NoMeaning("an infinity times a value")
         index = None if one.index is None or two.index is None else one.index * two.index
-        return Raw(("mul", self.words, _raw(other).words), index, one.finite)
+        words = ("mul", self.words, _raw(other).words)
+        if one.finite is None:
+            return Raw(words, index)
+        by = None if two.index is None else two.index.constant
+        if not by:
+            raise NoMeaning("an infinity times a value")
+        return Raw(words, None, one.finite, one.is_above == (by > 0))
 
     def __neg__(self) -> Raw:
         return self * -1
@@ -169,7 +185,7 @@ class RawAlgebra:
     def exp(self, value: Raw) -> Raw:
         """Return the exponential, which is zero of minus infinity."""
         found: Tree = ("exp", value.words)
-        return Raw(found if value.finite is None else ("mul", value.finite, found))
+        return Raw(found if value.lower is None else ("mul", value.lower, found))
 
     def log(self, value: Raw) -> Raw:
         """Return the logarithm."""
@@ -186,7 +202,7 @@ class RawAlgebra:
     def function(self, name: str, *values: Raw) -> Raw:
         """Return another function; the maximum of several is one of pairs."""
         if name == "max":
-            values = tuple(value for value in values if value.finite != "0") or values[:1]
+            values = tuple(value for value in values if value.lower != "0") or values[:1]
             if len(values) == 1:
                 return values[0]
             first, *rest = values
@@ -202,7 +218,8 @@ class RawAlgebra:
 
     def zero(self, value: Raw) -> Raw:
         """Return 1 where a value is zero."""
-        return self._condition("zero", self._indices.zero, value)
+        found = self._condition("zero", self._indices.zero, Raw(value.words, value.index))
+        return found if value.finite is None else found * Raw(value.finite)
 
     def _condition(self, name: str, known: Callable[[Poly], Poly], value: Raw) -> Raw:
         if value.index is not None:
@@ -218,12 +235,12 @@ class RawAlgebra:
         if condition.index == 0:
             return no()
         one, two = yes(), no()
-        if one.finite is None and two.finite is None:
+        if one.lower is None and two.lower is None:
             return condition * one + (1 - condition) * two
-        if two.finite == "0":
-            return Raw(one.words, None, _product(condition.tree, one.finite))
-        if one.finite == "0":
-            return Raw(two.words, None, _product((1 - condition).tree, two.finite))
+        if two.lower == "0":
+            return Raw(one.words, None, _product(condition.tree, one.lower))
+        if one.lower == "0":
+            return Raw(two.words, None, _product((1 - condition).tree, two.lower))
         raise NoMeaning("two values that may be infinite")
 
     def total(self, size: Poly | int, of: Callable[[Poly], Raw]) -> Raw:
@@ -249,8 +266,8 @@ class RawAlgebra:
         ):
             value = of(index)
             tree = value.words
-            if value.finite is not None:
-                tree = self._masked(head, value.finite, value.words)
+            if value.lower is not None:
+                tree = self._masked(head, value.lower, value.words)
             for name, n in reversed(names.items()):
                 tree = (head, self._named("index", name), self.symbol(n).tree, tree)
             found.append(Raw(tree))
