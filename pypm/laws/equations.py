@@ -43,8 +43,8 @@ class Parted:
 
 
 def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Built:
-    """Return the equation or value that `build` makes, again and again until no symbol has to be something
-    else. Raises Rejected, NoMeaning.
+    """Return the equation or value that `build` makes, again and again until no symbol has to be
+    something else. Raises Rejected, NoMeaning.
     """
     assumptions: dict[Factor, Poly] = {symbol: form for _, symbol, form in choices.settled}
     for _ in range(MOST_ASSUMED):

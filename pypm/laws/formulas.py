@@ -176,7 +176,10 @@ class Formulas:
         given = tuple(map(self.of, operands))
         values = [self._evaluation.of(x) for x in given]
         if shape is None:
-            found = result_shape(self.world, name, values, attributes)
+            try:
+                found = result_shape(self.world, name, values, attributes)
+            except TypeError as error:  # of arguments of another kind
+                raise NoMeaning(f"`{name}` has no meaning here in this form: {error}") from error
         else:
             found = tuple(shape)
         forms = tuple(self.world.resolved(form_of(n)) for n in found)

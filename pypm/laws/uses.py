@@ -78,7 +78,9 @@ def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
             read(expression, names)
         for name, argument in slot.arguments.items():
             if isinstance(argument.value, Slot):
-                found.setdefault(argument.value, {})["argument"] = of_argument(name)
+                operators = [t.operator.name for t in slot.described if isinstance(t, Application)]
+                domain = of_argument(name, *operators[:1])
+                found.setdefault(argument.value, {})["argument"] = domain
     for guard, names in way.guards:
         if isinstance(guard, Equal):
             read(guard.left, names)

@@ -56,6 +56,7 @@ __all__ = [
     "place_of",
 ]
 
+
 class Rejected(Exception):
     """No graph is matched in this way, or none of the sizes that were chosen."""
 
