@@ -21,7 +21,7 @@ __all__ = ["ANYTHING", "Evaluation", "Formula", "Formulas"]
 class _Anything:
     """An argument that may be anything: its value cannot be asked for."""
 
-    def _refused(self, *_: object) -> bool:
+    def _refused(self, *_: Given) -> bool:
         raise NoMeaning("an argument that may be anything decides the result")
 
     __bool__ = __eq__ = __lt__ = __iter__ = __getitem__ = __mod__ = __index__ = _refused

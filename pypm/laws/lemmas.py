@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
 from pypm.core.patterns import Definition
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.domains import Domains
 from pypm.laws.equations import Equation, Parted, compared, settled
 from pypm.laws.formulas import Formulas
+from pypm.laws.patterns.domains import Domains
+from pypm.laws.patterns.ways import Choices, Impossible, Rejected, Way
 from pypm.laws.signatures import Signature
 from pypm.laws.sizes import World
-from pypm.laws.ways import Choices, Impossible, Rejected, Way
 
 __all__ = [
     "MOST_WAYS",
@@ -136,6 +136,9 @@ class Lemmas(Protocol):
         notes: list[Given],
     ) -> Given:
         """Return the meaning of a call, and note the lemma that it takes for granted."""
+
+    def possible(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+        """Return the outcomes of ways on whose sizes and constants all called patterns agree."""
 
     def spellings(self, lemma: Lemma) -> Sequence[Given]:
         """Return spellings, to be replayed, of which each other one is equal to one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED
@@ -19,15 +19,12 @@ from pypm.laws.equations import Equation, settled
 from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import MOST_WAYS, Key, Lemma, Outcome, outcome_of
+from pypm.laws.lemmas import MOST_WAYS, Key, Lemma, Lemmas, Outcome, outcome_of
+from pypm.laws.patterns.valuation import Entered, entered
+from pypm.laws.patterns.variables import is_several, parts_of
+from pypm.laws.patterns.ways import Choices, Impossible, Rejected, Replay, Way
 from pypm.laws.signatures import FREE, Signature, instance, signature
 from pypm.laws.sizes import Contradiction, World
-from pypm.laws.valuation import Entered, entered
-from pypm.laws.variables import is_several, parts_of
-from pypm.laws.ways import Choices, Impossible, Rejected, Replay, Way
-
-if TYPE_CHECKING:
-    from pypm.laws.contracts import Contracts
 
 __all__ = ["Spelling", "Spellings"]
 
@@ -111,8 +108,8 @@ class _Found:
 class Spellings:
     """Ways that stand for all ways of a pattern, for each kind of arguments."""
 
-    def __init__(self, contracts: Contracts) -> None:
-        self._contracts = contracts
+    def __init__(self, lemmas: Lemmas) -> None:
+        self._lemmas = lemmas
         self._found: dict[Key, _Found] = {}
         self._stack: list[Key] = []
         self._lowest = 0
@@ -179,7 +176,7 @@ class Spellings:
             formulas = Formulas(world)
             given = instance(lemma.given, formulas)
             start = world.count, world.numbers
-            made = entered(lemma, given, choices, formulas, self._contracts, way.notes)
+            made = entered(lemma, given, choices, formulas, self._lemmas, way.notes)
             way, bound = made.way, signature(made.values)
             return Spelling(lemma, choices.taken, bound, start, dict(world.assumptions))
 
@@ -192,7 +189,7 @@ class Spellings:
         except NoMeaning as missing:
             return Outcome("open", way, str(missing))
         outcome = Outcome("proved", way)
-        if not self._contracts.possible([outcome]):
+        if not self._lemmas.possible([outcome]):
             return Outcome("impossible", way)
         return self._placed(new, outcome, found)
 
@@ -219,7 +216,7 @@ class Spellings:
 
             def value(of: Spelling, values: Sequence[Given]) -> Entered:
                 choices = of.replay(values)
-                return entered(lemma, values, choices, formulas, self._contracts, way.notes)
+                return entered(lemma, values, choices, formulas, self._lemmas, way.notes)
 
             one = value(new, instance(lemma.given, formulas))
             world.freeze()

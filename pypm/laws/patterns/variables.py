@@ -10,10 +10,10 @@ import torch
 
 from pypm.core.records import Record, fields_of
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.domains import DIMS, NUMBER, SIZE, TENSOR, UNKNOWN, Domain, Domains
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.uses import dtype_tests, uses_of
-from pypm.laws.ways import Slot, Way
+from pypm.laws.patterns.domains import DIMS, NUMBER, SIZE, TENSOR, UNKNOWN, Domain, Domains
+from pypm.laws.patterns.uses import dtype_tests, uses_of
+from pypm.laws.patterns.ways import Slot, Way
 
 __all__ = ["Variables", "given_number", "is_several", "parts_of"]
 

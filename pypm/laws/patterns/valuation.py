@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -27,25 +27,25 @@ from pypm.fx.operators.corrections import named
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, takes_shape
-from pypm.laws.operator_dims import count_dims
 from pypm.laws.operators.meanings import ELEMENTS
-from pypm.laws.signatures import signed
-from pypm.laws.sizes import Contradiction, form_of, is_number
-from pypm.laws.subjects import Subject, is_of_none
-from pypm.laws.variables import Variables, given_number, is_several, parts_of
-from pypm.laws.ways import (
-    Application,
+from pypm.laws.patterns.operator_dims import count_dims
+from pypm.laws.patterns.subjects import Subject, is_of_none
+from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of
+from pypm.laws.patterns.ways import (
+    Applied,
     Argument,
-    Called,
     Choices,
     Impossible,
     Meant,
     Names,
     Rejected,
     Slot,
+    Spelled,
     Tree,
     Way,
 )
+from pypm.laws.signatures import signed
+from pypm.laws.sizes import Contradiction, form_of, is_number
 
 __all__ = ["Entered", "Valuation", "entered"]
 
@@ -72,7 +72,7 @@ class Valuation:
         self._world = formulas.world
         self._lemmas = lemmas
         self._given = given
-        self._results: dict[Called, Given] = {}
+        self._results: dict[Spelled, Given] = {}
         self._bound: dict[Slot, Given] = {}
         """Values that calls bind."""
         self._known: dict[Slot, Given] = {}
@@ -134,10 +134,15 @@ class Valuation:
             raise Rejected("a guard")
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
-        return holds(guard, lambda name: Subject(self, names[name]))
+        return holds(guard, self._subjects(names))
 
     def _evaluate(self, expression: Expression, names: Names) -> Value:
-        return evaluate(expression, lambda name: Subject(self, names[name]))
+        return evaluate(expression, self._subjects(names))
+
+    def _subjects(self, names: Names) -> Callable[[str], Subject]:
+        return lambda name: Subject(
+            partial(self.value, names[name]), partial(self.attribute, names[name])
+        )
 
     def attribute(self, slot: Slot, name: str) -> Value:
         """Return what is known of an attribute of a slot's value, or UNDEFINED."""
@@ -171,7 +176,7 @@ class Valuation:
         """Return whether what computes a value is not to be looked at: others may as well."""
         while slot not in self._given and slot in self._aliases:
             slot = self._aliases[slot]
-        return slot in self._given or any(isinstance(t, (Called, Meant)) for t in slot.described)
+        return slot in self._given or any(isinstance(t, (Spelled, Meant)) for t in slot.described)
 
     # --- values ---
 
@@ -228,12 +233,12 @@ class Valuation:
                 return self.value(tree)
             case Meant(definition, actuals):
                 return self._meant(definition, tuple(map(self.value, actuals)), slot)
-            case Called():
+            case Spelled():
                 return self._called(tree)
-            case Application(operator, operands):
+            case Applied(operator, operands):
                 return self._applied(operator, operands, slot)
 
-    def _called(self, call: Called) -> Given:
+    def _called(self, call: Spelled) -> Given:
         """Return the result of a call by one of its spellings, which also binds names."""
         if call not in self._results:
             values = tuple(UNDEFINED if self._is_free(s) else self.value(s) for s in call.actuals)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from pypm.core.guards import Apply, Guard
 from pypm.core.terms import Unmade, Value
-from pypm.laws.ways import Slot
-
-if TYPE_CHECKING:
-    from pypm.laws.valuation import Valuation
 
 __all__ = ["Subject", "is_of_none"]
 
@@ -17,20 +13,20 @@ __all__ = ["Subject", "is_of_none"]
 class Subject(Unmade):
     """A name of a way as guards see it: attributes of its value, where they are known."""
 
-    __slots__ = ("slot", "valuation")
+    __slots__ = ("_ask", "_value")
 
-    def __init__(self, valuation: Valuation, slot: Slot) -> None:
-        self.valuation = valuation
-        self.slot = slot
+    def __init__(self, value: Callable[[], Value], ask: Callable[[str], Value]) -> None:
+        self._value = value
+        self._ask = ask
 
     @property
     def term(self) -> Value:  # type: ignore[override]
         """Return the value."""
-        return self.valuation.value(self.slot)
+        return self._value()
 
     def attribute(self, name: str) -> Value:
         """Return an attribute of the value, or UNDEFINED."""
-        return self.valuation.attribute(self.slot, name)
+        return self._ask(name)
 
 
 def is_of_none(guard: Guard) -> bool:
