@@ -14,8 +14,8 @@ from pypm.fx.legality.region import Region
 from pypm.fx.operators.body_trace import BODY_TRACE, BodyTrace
 from pypm.fx.tracing.body import takes_match
 from pypm.laws.algebra import Given, Indivisible, NoMeaning, SizesDiffer
-from pypm.laws.lemmas import Declined
 from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.lemmas import Declined
 from pypm.laws.sizes import Assumed, Contradiction
 from pypm.laws.tracing import formulas_of, running, tensor_of
 
@@ -47,7 +47,7 @@ def replaced(
     return tuple(formulas_of(result, formulas) for result in listed)
 
 
-def _called(rule: Rule, given: dict[str, Given], formulas: Formulas) -> object:
+def _called(rule: Rule, given: dict[str, Given], formulas: Formulas) -> Given:
     assert not isinstance(rule.replacement, (Var, Build))
     tokens = BODY_TRACE.set(BodyTrace(False)), DECLINES.set([])
     try:

@@ -13,8 +13,8 @@ from pypm.laws.forms.printing import shown
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.patterns.ways import Choices, Rejected
 from pypm.laws.sizes import Assumed, Contradiction, World, form_of
-from pypm.laws.ways import Choices, Rejected
 
 __all__ = ["Equation", "Parted", "compared", "places", "settled"]
 
@@ -43,8 +43,8 @@ class Parted:
 
 
 def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Built:
-    """Return the equation or value that `build` makes, again and again until no symbol has to be something
-    else. Raises Rejected, NoMeaning.
+    """Return the equation or value that `build` makes, again and again until no symbol has to be
+    something else. Raises Rejected, NoMeaning.
     """
     assumptions: dict[Factor, Poly] = {symbol: form for _, symbol, form in choices.settled}
     for _ in range(MOST_ASSUMED):

@@ -21,7 +21,7 @@ __all__ = ["ANYTHING", "Evaluation", "Formula", "Formulas"]
 class _Anything:
     """An argument that may be anything: its value cannot be asked for."""
 
-    def _refused(self, *_: object) -> bool:
+    def _refused(self, *_: Given) -> bool:
         raise NoMeaning("an argument that may be anything decides the result")
 
     __bool__ = __eq__ = __lt__ = __iter__ = __getitem__ = __mod__ = __index__ = _refused
@@ -176,7 +176,10 @@ class Formulas:
         given = tuple(map(self.of, operands))
         values = [self._evaluation.of(x) for x in given]
         if shape is None:
-            found = result_shape(self.world, name, values, attributes)
+            try:
+                found = result_shape(self.world, name, values, attributes)
+            except TypeError as error:  # of arguments of another kind
+                raise NoMeaning(f"`{name}` has no meaning here in this form: {error}") from error
         else:
             found = tuple(shape)
         forms = tuple(self.world.resolved(form_of(n)) for n in found)

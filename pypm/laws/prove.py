@@ -12,13 +12,13 @@ from pypm.diagnostics import InternalError
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.bodies import replaced
 from pypm.laws.contracts import Contracts
-from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.refuting import LawBroken, difference
+from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
+from pypm.laws.patterns.ways import Way, place_of
+from pypm.laws.refutation.refuting import LawBroken, difference
 from pypm.laws.sizes import Size, World, is_number
 from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
-from pypm.laws.ways import Way, place_of
 
 __all__ = ["equations", "prove"]
 
@@ -82,8 +82,8 @@ def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[
         return Refuted(rule.name, str(broken), scope), False
     reason, parted = _why_open(outcomes, lemmas)
     if reason:
-        found = None if parted is None else parted.parted
-        sides = () if found is None else (found.left, found.right)
+        where = None if parted is None else parted.parted
+        sides = () if where is None else (where.left, where.right)
         return Open(rule.name, reason, scope, *sides), False
     reason = _what_is_missing(outcomes, lemmas)
     return (Open(rule.name, reason, scope), True) if reason else (Proved(rule.name, scope), False)

@@ -39,13 +39,13 @@ class SymbolicTensor(Tensor):
         found.formula, found.formulas, found.dtype_ = formula, formulas, dtype
         return found
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, *_: Given) -> None:
         pass
 
     @classmethod
     def __torch_function__(
         cls,
-        func: Callable[..., object],
+        func: Callable[..., Given],
         types: Sequence[type],
         args: Sequence[Given] = (),
         kwargs: Mapping[str, Given] | None = None,
@@ -64,7 +64,7 @@ class _Running(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Callable[..., object],
+        func: Callable[..., Given],
         types: Sequence[type],
         args: Sequence[Given] = (),
         kwargs: Mapping[str, Given] | None = None,

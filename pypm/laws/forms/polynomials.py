@@ -132,7 +132,9 @@ class Poly:
         return f"Poly({self.key})"
 
 
-def _added(found: dict[Monomial, Fraction], terms: Mapping[Monomial, Fraction], by: Fraction) -> None:
+def _added(
+    found: dict[Monomial, Fraction], terms: Mapping[Monomial, Fraction], by: Fraction
+) -> None:
     """Add terms, times a number, to those found."""
     for monomial, coefficient in terms.items():
         number = coefficient if by is UNIT else by if coefficient is UNIT else coefficient * by

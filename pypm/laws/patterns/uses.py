@@ -9,8 +9,8 @@ import torch
 from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
 from pypm.core.terms import VALUE, Value
 from pypm.laws.algebra import Given
-from pypm.laws.domains import of_argument
-from pypm.laws.ways import Application, Called, Meant, Names, Slot, Tree, Way
+from pypm.laws.patterns.domains import of_argument
+from pypm.laws.patterns.ways import Applied, Meant, Names, Slot, Spelled, Tree, Way
 
 __all__ = ["dtype_tests", "uses_of"]
 
@@ -52,10 +52,10 @@ def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
                     found.setdefault(slot, {}).setdefault("calls", []).append(
                         (definition, parameter)
                     )
-            case Called():
+            case Spelled():
                 for slot in tree.actuals:
                     found.setdefault(slot, {}).setdefault("spelled", []).append(tree)
-            case Application(operator, operands):
+            case Applied(operator, operands):
                 for operand in operands:
                     visit(operand)
                 if operator.name in MASKED and isinstance(operands[3], Slot):
@@ -78,7 +78,9 @@ def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
             read(expression, names)
         for name, argument in slot.arguments.items():
             if isinstance(argument.value, Slot):
-                found.setdefault(argument.value, {})["argument"] = of_argument(name)
+                operators = [t.operator.name for t in slot.described if isinstance(t, Applied)]
+                domain = of_argument(name, *operators[:1])
+                found.setdefault(argument.value, {})["argument"] = domain
     for guard, names in way.guards:
         if isinstance(guard, Equal):
             read(guard.left, names)
