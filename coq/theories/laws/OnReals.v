@@ -4,7 +4,7 @@
 
 From Coq Require Import List Bool ZArith QArith Qreals Reals RealField Lia Lra.
 Import ListNotations.
-From PyPM.laws Require Import Structures.
+From PyPM.laws Require Import Structures Expressions Certificates.
 Open Scope R_scope.
 
 Definition power (x : R) (q : Q) : R :=
@@ -172,3 +172,33 @@ Proof.
   - intros x. apply Rmax_left. lra.
   - exact ext.
 Defined.
+
+(** ** Sizes: every whole number from 1 on is the size of a range *)
+Definition floor (x : R) : nat := Z.to_nat (up x - 1).
+Lemma floor_whole n : floor (IZR (Z.of_nat n)) = n.
+Proof.
+  unfold floor. rewrite <- (up_tech (IZR (Z.of_nat n)) (Z.of_nat n)).
+  - replace (Z.of_nat n + 1 - 1)%Z with (Z.of_nat n) by lia. apply Nat2Z.id.
+  - lra.
+  - apply IZR_lt. lia.
+Qed.
+
+Section Equations.
+Variables (greatest : nat -> (nat -> R) -> R) (other : Z -> list R -> R).
+Hypothesis ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g.
+Definition real : structure := reals floor greatest other ext.
+
+Lemma sizes_sized n : (0 < n)%nat -> sized (A := real) (at_index (A := real) n).
+Proof.
+  intros P. assert (E : at_index (A := real) n = IZR (Z.of_nat n)).
+  { unfold at_index. simpl. unfold Q2R, inject_Z. simpl. lra. }
+  assert (C : floor (at_index (A := real) n) = n) by (rewrite E; apply floor_whole).
+  change (at_index (A := real) n = at_index (A := real) (floor (at_index (A := real) n)) /\
+    (0 < floor (at_index (A := real) n))%nat). now rewrite C.
+Qed.
+
+(** T14 over the real numbers *)
+Theorem on_reals (Inp : inputs real) I a b :
+  accepted a b = true -> def Inp I a -> def Inp I b -> den Inp I a = den Inp I b.
+Proof. apply accepted_equal. Qed.
+End Equations.
