@@ -46,7 +46,7 @@ def value(tree: Any, seed: int, known: dict[str, float]) -> float:
         terms = [value(body, seed, {**known, f"i{index}": i}) for i in range(count)]
         return math.fsum(terms) if head == "sum" else max(terms)
     if head in ("read", "fn"):
-        found = [round(value(part, seed, known), 9) for part in parts[1:]]
+        found = [round(float(value(part, seed, known)), 9) for part in parts[1:]]
         return drawn(seed, head, parts[0], *found)
     if head == "pow":
         return value(parts[0], seed, known) ** number(parts[1])
