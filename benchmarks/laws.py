@@ -23,7 +23,7 @@ from pypm.laws.contracts import Contracts
 from pypm.laws.prove import prove
 from pypm.laws.verdicts import WORDS, Law, Open, extent
 
-SECONDS: Final = 8
+SECONDS: Final = 10
 LONGEST: Final = 160
 """Characters of a reason."""
 

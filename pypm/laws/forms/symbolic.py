@@ -15,6 +15,7 @@ from pypm.laws.forms.polynomials import (
     Monomial,
     NotDefined,
     Poly,
+    by_cases,
     factor,
     indicator,
     rational,
@@ -92,6 +93,9 @@ class SymbolicAlgebra:
 
     def positive(self, value: Poly) -> Poly:
         """Return 1 where a value is above zero; a number where that is known for all sizes."""
+        return _by_infinities(self._positive, value)
+
+    def _positive(self, value: Poly) -> Poly:
         if self.is_least(value, 1):
             return rational(1)
         if self.is_least(-value, 0):
@@ -114,6 +118,9 @@ class SymbolicAlgebra:
 
     def zero(self, value: Poly) -> Poly:
         """Return 1 where a value is zero; a number where that is known for all sizes."""
+        return _by_infinities(self._zero, value)
+
+    def _zero(self, value: Poly) -> Poly:
         if not value.terms:
             return rational(1)
         if never_zero(value) or self.is_least(value, 1) or self.is_least(-value, 1):
@@ -225,6 +232,12 @@ class SymbolicAlgebra:
             return whole, rest
         whole = factor(("function", "floor", index.key, by.key))
         return whole, index - whole * by
+
+
+def _by_infinities(condition: Callable[[Poly], Poly], value: Poly) -> Poly:
+    """Return a condition on a value, by cases where it may be infinite."""
+    may_be = any(of == MINUS_INFINITY and len(m) > 1 for m in value.terms for of, _ in m)
+    return by_cases(condition, value) if may_be else condition(value)
 
 
 def _infinite(value: Poly) -> Fraction | None:
