@@ -30,7 +30,7 @@ class Raw:
     words: Tree
     index: Poly | None = None
     finite: Tree | None = None
-    """A condition: 1 where the value is `words`, 0 where it is infinite; None if that is nowhere."""
+    """A condition: 1 where the value is `words`, 0 where it is infinite; None if it never is."""
     is_above: bool = False
     """True if it is plus infinity there, which is compared with zero alone."""
 
