@@ -18,6 +18,8 @@
      infer PATTERN           the same of the pattern with its lists inferred
      legal REWRITE           whether a rewrite is legal, in the fields that rewrites.ml lists:
                              legal | refused CONDITION ... | no graph
+     equation LEFT RIGHT     whether two expressions of tensors are equal, as equations.ml reads
+                             them:   accepted | refused DIFFERENCE
 
    Answers are separated by tabs. What cannot be read, or has no meaning here, answers
    `error ...` or `unsupported ...`. Output is flushed at each line, but not with --batch. *)
@@ -150,6 +152,7 @@ let answer line =
   | "legal" :: fields -> Rewrites.verdict fields
   | "ring" :: fields -> Rings.verdict fields
   | "tasks" :: fields -> Tasks.verdict fields
+  | "equation" :: fields -> Equations.verdict fields
   | _ -> raise (Syntax "no such query")
 
 let () =

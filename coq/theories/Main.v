@@ -806,3 +806,27 @@ Proof. apply Events.tickets_plan. Qed.
 Theorem T13_counts_on n c a :
   a <= c -> (S n * c <= n * c + a <-> a = c).
 Proof. apply Events.counts_on. Qed.
+
+(** ** T14: an equation with a certificate holds in every structure
+
+    A structure is a commutative ring with the rational numbers, an exponential and powers, such as the
+    real numbers; the functions and reductions of which nothing is known are part of it. *)
+
+From PyPM.laws Require Structures Expressions Certificates Rules.
+
+Theorem T14_certificates {A : Structures.structure} (inputs : Expressions.inputs A) I a b :
+  Certificates.accepted a b = true ->              (* the checker accepts both sides *)
+  Expressions.def inputs I a ->                    (* no inverse of zero, no root of what is negative *)
+  Expressions.def inputs I b ->
+  Expressions.den inputs I a = Expressions.den inputs I b.     (* for all inputs, sizes and indices *)
+Proof. apply Certificates.accepted_equal. Qed.
+
+(** With T7: a rule whose sides are read as index notation has its law if all pairs are accepted. *)
+Theorem T14_rules {Δ : Domain} {T V P : Type} {Σ : Structure T} sem (den : T -> V)
+    {A : Structures.structure} (element : V -> P -> Structures.F A) certificates lhs g rhs :
+  compositional sem den ->
+  (forall v w, (forall p, element v p = element w p) -> v = w) ->    (* tensors are their elements *)
+  Rules.read_as sem den element certificates lhs g rhs ->            (* what the pairs say of the sides *)
+  forallb (fun c => Certificates.accepted (fst c) (snd c)) certificates = true ->
+  law sem den (PGuard (pattern_of lhs) g) rhs.
+Proof. intros C E R H. apply T7_rules; auto. now apply (Rules.certified_equation sem den element certificates). Qed.

@@ -148,6 +148,8 @@ class Definition:
     body: Pattern
     span: Span | None = field(default=None, compare=False, repr=False)
     closed: Closed | None = field(default=None, compare=False, repr=False)
+    means: Callable[..., object] | None = field(default=None, compare=False, repr=False)
+    """The author's word on what it computes: a function of its parameters, in torch's operators."""
 
     def of(self, body: Pattern) -> Definition:
         """Return the definition with another body that binds the same names."""

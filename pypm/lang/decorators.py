@@ -53,10 +53,13 @@ keep: Final = Marker("keep")
 def pattern(function: Callable[..., object]) -> PatternFunction: ...
 @overload
 def pattern(
-    *, through: PatternFunction | None = None
+    *, through: PatternFunction | None = None, means: Callable[..., object] | None = None
 ) -> Callable[[Callable[..., object]], PatternFunction]: ...
 def pattern(
-    function: Callable[..., object] | None = None, *, through: PatternFunction | None = None
+    function: Callable[..., object] | None = None,
+    *,
+    through: PatternFunction | None = None,
+    means: Callable[..., object] | None = None,
 ) -> PatternFunction | Callable[[Callable[..., object]], PatternFunction]:
     """Make a pattern of a function, or add an alternate to the pattern of that name.
 
@@ -64,6 +67,9 @@ def pattern(
         function: the definition; its source is read, and it never runs.
         through: a pattern of one parameter. Each operator of the pattern also matches below any
             number of operators that `through` describes.
+        means: what every alternate computes, as a function of the parameters, in torch's operators.
+            `pypm.tools.prove` proves it of each alternate, and uses it where the pattern is called.
+            One alternate says it for all.
 
     A definition is an alternate if its name is already bound, in the frame that runs the decorator,
     to a pattern that the same code made at an earlier line. Raises PatternError if the source
@@ -71,16 +77,19 @@ def pattern(
     """
     frame = sys._getframe(1)
     if function is not None:
-        return _pattern(function, None, frame)
+        return _pattern(function, None, None, frame)
 
     def decorate(function: Callable[..., object]) -> PatternFunction:
-        return _pattern(function, through, frame)
+        return _pattern(function, through, means, frame)
 
     return decorate
 
 
 def _pattern(
-    function: Callable[..., object], through: PatternFunction | None, frame: FrameType
+    function: Callable[..., object],
+    through: PatternFunction | None,
+    means: Callable[..., object] | None,
+    frame: FrameType,
 ) -> PatternFunction:
     """Return the pattern of a definition whose decorator runs in `frame`. Raises PatternError."""
     captured = capture(function, frame)
@@ -103,8 +112,14 @@ def _pattern(
         last = known.alternates[-1]
         if last.tree.lineno < captured.tree.lineno:
             alternates = (*known.alternates, captured)
-            return PatternFunction(captured.name, alternates, through or known.through, known.home)
-    return PatternFunction(captured.name, (captured,), through, home)
+            return PatternFunction(
+                captured.name,
+                alternates,
+                through or known.through,
+                known.home,
+                means=means or known.means,
+            )
+    return PatternFunction(captured.name, (captured,), through, home, means=means)
 
 
 def _home(frame: FrameType) -> CodeType | str:

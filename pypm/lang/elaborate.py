@@ -195,7 +195,10 @@ class Elaborator:
         inside = self._inside(form) if self.reach.is_recursive(form) else self
         body = inside.alternates(form, form.parameters)
         header = form.alternates[0].header()
-        return Definition(form.name, form.parameters, _NONE, _NONE, _NONE, body, header)
+        means = form.means
+        return Definition(
+            form.name, form.parameters, _NONE, _NONE, _NONE, body, header, means=means
+        )
 
     def _inside(self, form: NamedPattern | None) -> Elaborator:
         return replace(self, frames=(form, *self.frames), is_below=False)
@@ -240,7 +243,7 @@ class Elaborator:
         below, step = self.fresh("below"), self.fresh("step")
         inner = self._inside(None).enter(form, (step,))
         body = Alt(Var(below), Exists(step, Constrained(inner, Call(0, (below,)), step)))
-        return Definition(form.name, (below,), _NONE, _NONE, _NONE, body)
+        return Definition(form.name, (below,), _NONE, _NONE, _NONE, body, means=form.means)
 
 
 def _closed(definition: Definition) -> Definition:

@@ -22,6 +22,7 @@ NaN where the graph computes infinities from them.
 import functools
 
 import torch
+import torch.nn.functional as F
 
 from pypm import RuleSet, decline, let, pattern, predicate, rule, var
 from pypm.fx import GETITEM, aten, expect, metadata
@@ -31,10 +32,23 @@ from pypm.rules.vocabulary.activations import Square
 from pypm.rules.vocabulary.shapes import NoOpOrRounding, Reshape, Wide
 from pypm.rules.vocabulary.types import FLOATS
 
+
+def weighted(x, w, offset):
+    return x if w is None else x * (w + offset)
+
+
+def biased(x, b):
+    return x if b is None else x + b
+
+
+def standard(x, eps):
+    return (x - x.mean(-1, True)) * (x.var(-1, correction=0, keepdim=True) + eps).rsqrt()
+
+
 # --- parts ---------------------------------------------------------------------------------------
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x: x.mean(-1, True))
 def Mean(x):
     return aten.mean(x, [-1], True, ...)
 
@@ -46,17 +60,17 @@ def Mean(x):
     return s / n
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x: x * x)
 def SquareOf(x):
     return Square(x)
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=torch.sqrt)
 def Root(x):
     return aten.sqrt(x) | aten.pow(x, 0.5)
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=torch.rsqrt)
 def InverseRoot(x):  # 1 / sqrt x
     return aten.rsqrt(x) | aten.pow(x, -0.5)
 
@@ -68,12 +82,12 @@ def InverseRoot(x):
     return 1 / y | aten.reciprocal(y) | aten.reciprocal(y) * 1
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x, v: x * v.rsqrt())
 def OverRoot(x, v):  # x / sqrt v
     return x * InverseRoot(v) | x / Root(v)
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda w, offset: w + offset)
 def Weight(w, offset):  # 1 + w
     let(offset=1.0)
     y = Wide(w)
@@ -87,7 +101,7 @@ def Weight(w, offset):
     return Wide(w)
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=weighted)
 def Weighted(x, w=None, offset=0.0):
     return x * Weight(w, offset)
 
@@ -97,7 +111,7 @@ def Weighted(x, w=None, offset=0.0):
     return x
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x, v, w, offset: weighted(x * v.rsqrt(), w, offset))
 def TimesInverseRoot(x, v, w, offset):  # x / sqrt v * w
     y = var()
     y <= OverRoot(x, v)
@@ -111,7 +125,7 @@ def TimesInverseRoot(x, v, w, offset):
     return x * Weighted(y, w, offset)
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=biased)
 def Biased(x, b=None):
     return x + Wide(b)
 
@@ -121,14 +135,14 @@ def Biased(x, b=None):
     return x
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda v, eps: v + eps)
 def PlusEpsilon(v, eps):
     e = var()
     let(eps=e.value)
     return v + e
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x: (x * x).mean(-1, True))
 def MeanSquare(x):
     return Mean(SquareOf(x))
 
@@ -140,7 +154,7 @@ def MeanSquare(x):
     return y / n
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x: (x * x).sum(-1, True).sqrt())
 def Length(x):  # sqrt(sum x^2)
     return aten.linalg_vector_norm(x, 2, [-1], True, ...) | Root(aten.sum(SquareOf(x), [-1], True))
 
@@ -148,7 +162,9 @@ def Length(x):  # sqrt(sum x^2)
 # --- the norms -----------------------------------------------------------------------------------
 
 
-@pattern
+@pattern(
+    means=lambda x, w, offset, eps: weighted(F.rms_norm(x, x.shape[-1:], None, eps), w, offset)
+)
 def RMS(x, w, offset, eps):  # x / sqrt(mean x^2 + eps) * w
     v, y = var(), var()
     y <= Wide(x)
@@ -156,17 +172,17 @@ def RMS(x, w, offset, eps):  # x / sqrt(mean x^2 + eps) * w
     return TimesInverseRoot(y, v, w, offset)
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x: torch.var_mean(x, -1, correction=0, keepdim=True))
 def Moments(x):
     return aten.var_mean(Wide(x), [-1], correction=0, keepdim=True)
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x: x - x.mean(-1, True))
 def Centered(x):  # x - mean x
     return Wide(x) - (Mean(Wide(x)) | GETITEM(Moments(x), 1))
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x: x.var(-1, correction=0, keepdim=True))
 def Variance(x):
     return Mean(SquareOf(Centered(x))) | GETITEM(Moments(x), 0)
 
@@ -177,7 +193,7 @@ def Variance(x):
     return y | aten.var(Wide(x), [-1], False, True)
 
 
-@pattern
+@pattern(means=lambda x, w, offset, eps: weighted(standard(x, eps), w, offset))
 def Standardized(x, w, offset, eps):  # (x - mean x) / sqrt(var x + eps) * w
     v, y = var(), var()
     y <= Centered(x)
@@ -185,7 +201,7 @@ def Standardized(x, w, offset, eps):  # (x - mean x) / sqrt(var x + eps) * w
     return TimesInverseRoot(y, v, w, offset)
 
 
-@pattern
+@pattern(means=lambda x, w, offset, b, eps: biased(weighted(standard(x, eps), w, offset), b))
 def LAYER(x, w, offset, b, eps):
     y = var()
     y <= Standardized(x, w, offset, eps)
@@ -214,7 +230,9 @@ def ScaledUnit(x, d, least, c):  # x / max(length of x, least) * c
 # --- also where the norm is one operator ---------------------------------------------------------
 
 
-@pattern
+@pattern(
+    means=lambda x, w, offset, eps: weighted(F.rms_norm(x, x.shape[-1:], None, eps), w, offset)
+)
 def AnyRMS(x, w, offset, eps):
     return RMS(x, w, offset, eps)
 
@@ -227,7 +245,7 @@ def AnyRMS(x, w, offset, eps):
     return aten.rms_norm(x, n, w, eps)
 
 
-@pattern
+@pattern(means=lambda x, w, offset, b, eps: biased(weighted(standard(x, eps), w, offset), b))
 def AnyLayer(x, w, offset, b, eps):
     return LAYER(x, w, offset, b, eps)
 
@@ -249,7 +267,7 @@ def by_channel(shape, whole):
     return tuple(shape) == (whole[1], *(1 for _ in whole[2:]))
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x, groups, eps: F.group_norm(x, groups, eps=eps))
 def Grouped(x, groups, eps):  # [N, C, ...] as [N, groups, the rest], normalized, and back
     w, y = var(), Reshape(x)
     z = Reshape(Standardized(y, w, _, eps))

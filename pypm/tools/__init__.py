@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pypm.laws.prove import prove
     from pypm.timing import Times, interleave
     from pypm.tools.report_page.page import Page, show
     from pypm.tools.verification.findings import (
@@ -36,6 +37,7 @@ __all__ = [
     "Verification",
     "Wrong",
     "interleave",
+    "prove",
     "show",
     "verify",
 ]
@@ -46,6 +48,7 @@ _HOMES: Final = {
     "verify": "tools.verification.verify",
     "Times": "timing",
     "interleave": "timing",
+    "prove": "laws.prove",
 }
 
 

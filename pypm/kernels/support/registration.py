@@ -34,7 +34,7 @@ from pypm.kernels.support.transforms import (
     tensors_of,
 )
 from pypm.kernels.support.twins import choose_twin, define_twins, with_fresh_results
-from pypm.torch_internals import OpOverload, lower_as
+from pypm.torch_internals import OPDEFS, OpOverload, lower_as
 
 __all__ = [
     "STAND_INS",
@@ -44,6 +44,7 @@ __all__ = [
     "Saved",
     "custom_operator",
     "declaration",
+    "reference_of",
 ]
 
 P = ParamSpec("P")
@@ -141,6 +142,17 @@ takes no longer: choices time it first."""
 def declaration(operator: Callable[..., object]) -> OperandDeclaration:
     """Return the declaration of an operator that `custom_operator` returned."""
     found: OperandDeclaration = operator.declaration  # type: ignore[attr-defined]
+    return found
+
+
+def reference_of(target: object) -> Callable[..., object] | None:
+    """Return the function of torch's operators that an overload of `custom_operator` computes; None
+    for other targets.
+    """
+    if not isinstance(target, OpOverload):
+        return None
+    found: Callable[..., object] | None
+    found = getattr(OPDEFS.get(target._schema.name), "reference", None)
     return found
 
 

@@ -1,16 +1,24 @@
 """Matrix products, linear layers, and scales."""
 
+import torch
+
 from pypm import let, pattern, var
 from pypm.fx import aten
 from pypm.rules.vocabulary.shapes import Batch, Merged, NoOp, UnderNoOps
 
 
-@pattern(through=NoOp)
+def linear(x, w, b, turned):
+    """Return x w + b, or x w^T + b."""
+    y = x @ (w.mT if turned else w)
+    return y if b is None else y + b
+
+
+@pattern(through=NoOp, means=torch.matmul)
 def MM(a, b):
     return aten.matmul(a, b) | aten.bmm(a, b) | Batch(aten.bmm(Merged(a), Merged(b)))
 
 
-@pattern(through=NoOp)
+@pattern(through=NoOp, means=linear)
 def PlainLinear(x, w, b=None, turned=False):  # x [N, in], w [in, out]
     let(turned=False)
     return aten.addmm(b, x, w) | aten.mm(x, w)
@@ -24,7 +32,7 @@ def PlainLinear(x, w, b=None, turned=False):  # x [..., in], w [out, in]
     return aten.linear(x, w, b)
 
 
-@pattern(through=NoOp)
+@pattern(through=NoOp, means=linear)
 def Linear(x, w, b=None, turned=True):  # w [out, in], also where it is transposed for the product
     let(turned=True)
     return aten.addmm(b, x, aten.permute(w, [1, 0])) | aten.mm(x, aten.permute(w, [1, 0]))

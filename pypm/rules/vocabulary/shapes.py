@@ -4,10 +4,31 @@ from pypm import pattern, predicate, var
 from pypm.fx import aten, prims
 from pypm.rules.vocabulary.types import FLOATS, holds
 
+
+def same(x):
+    """Return the tensor itself, which is what copies and casts mean."""
+    return x
+
+
+def reshaped(x, shape):
+    """Return the same elements in the same order, in the shape that the result has."""
+    return x.reshape(shape)
+
+
+def rows(x, shape):
+    """Return the same rows."""
+    return x.reshape(*shape[:-1], x.shape[-1])
+
+
+def batched(x, shape):
+    """Return the same matrices."""
+    return x.reshape(*shape[:-2], *x.shape[-2:])
+
+
 # --- nothing: operators that leave every value where it is ---------------------------------------
 
 
-@pattern
+@pattern(means=same)
 def NoOp(x):
     return aten.clone(x, ...) | aten.contiguous(x, ...) | aten.alias(x) | aten.detach(x)
 
@@ -24,7 +45,7 @@ def NoOp(x):
     return y
 
 
-@pattern
+@pattern(means=same)
 def UnderNoOps(x):  # x under any number of those
     return NoOp(UnderNoOps(x)) | x
 
@@ -32,7 +53,7 @@ def UnderNoOps(x):  # x under any number of those
 # --- casts and shapes ----------------------------------------------------------------------------
 
 
-@pattern
+@pattern(means=reshaped)
 def Reshape(x):
     return aten.view(x, _) | aten.reshape(x, _) | aten._unsafe_view(x, _)  # no `view(dtype)`
 
@@ -44,7 +65,7 @@ def Reshape(x):
     )
 
 
-@pattern
+@pattern(means=rows)
 def Rows(x):  # the same rows, perhaps in other batch dimensions
     y = Reshape(x)
     assert y.shape[-1] == x.shape[-1]
@@ -67,7 +88,7 @@ def keeps_order(shape, dims, then=None):
     return long == sorted(long)
 
 
-@pattern
+@pattern(means=reshaped)
 def Resized(x):  # the same elements in the same order
     return Reshape(x) | aten.unsqueeze(x, _) | aten.squeeze(x, ...)
 
@@ -88,19 +109,19 @@ def Resized(x):  # einsum leaves pairs of these
     return y
 
 
-@pattern
+@pattern(means=reshaped)
 def ResizedInSteps(x):  # einsum takes up to three of those
     return Resized(x) | Resized(Resized(x)) | Resized(Resized(Resized(x)))
 
 
-@pattern(through=NoOp)
+@pattern(through=NoOp, means=batched)
 def Batch(x):  # regroups batch dimensions only
     y = ResizedInSteps(x)
     assert y.shape[-2:] == x.shape[-2:]
     return y
 
 
-@pattern
+@pattern(means=same)
 def Rounded(x):  # another floating-point type
     y = (
         prims.convert_element_type(x, ...)
@@ -112,7 +133,7 @@ def Rounded(x):  # another floating-point type
     return y
 
 
-@pattern
+@pattern(means=same)
 def Wide(x):  # x in a type that holds it
     y = NoOp(Wide(x)) | Rounded(Wide(x))
     assert holds(y.dtype, x.dtype)
@@ -124,17 +145,17 @@ def Wide(x):
     return x
 
 
-@pattern
+@pattern(means=same)
 def Cast(x):
     return NoOp(Cast(x)) | Rounded(Cast(x)) | x
 
 
-@pattern
+@pattern(means=same)
 def NoOpOrRounding(x):  # nothing, or rounding
     return NoOp(x) | Rounded(x)
 
 
-@pattern
+@pattern(means=rows)
 def LooseStep(x):  # nothing, rounding, or rows grouped otherwise
     return NoOpOrRounding(x)
 
@@ -146,12 +167,12 @@ def LooseStep(x):
     return y
 
 
-@pattern
+@pattern(means=rows)
 def UnderLooseSteps(x):  # x under any number of those
     return LooseStep(UnderLooseSteps(x)) | x
 
 
-@pattern
+@pattern(means=lambda x: x.mT)
 def Transposed(x):  # the last two dimensions swapped
     return aten.transpose(x, -2, -1) | aten.transpose(x, -1, -2) | aten.mT(x)
 
@@ -161,6 +182,6 @@ def Transposed(x):
     return aten.permute(x, [0, 1, 3, 2]) | aten.permute(x, [0, 2, 1]) | NoOp(Transposed(x))
 
 
-@pattern
+@pattern(means=batched)
 def Merged(x):
     return Batch(x) | x

@@ -7,7 +7,12 @@ from pypm.fx import GETITEM, aten, prims
 from pypm.rules.vocabulary.shapes import LooseStep, NoOp
 
 
-@pattern
+def normalized(x, shape):
+    """Return softmax over the last dimension, whose rows may be grouped otherwise."""
+    return torch.softmax(x, -1).reshape(*shape[:-1], x.shape[-1])
+
+
+@pattern(means=lambda x: x.amax(-1, True))
 def RowMax(x):  # the largest of each row, [..., 1]
     return aten.amax(x, [-1], True) | GETITEM(aten.max(x, -1, True), 0)
 
@@ -17,7 +22,7 @@ def RowMax(x):
     return aten.unsqueeze(aten.amax(x, [-1], False) | GETITEM(aten.max(x, -1, False), 0), -1)
 
 
-@pattern(through=LooseStep)
+@pattern(through=LooseStep, means=normalized)
 def Softmax(x):
     return aten.softmax(x, -1, ...) | aten._softmax(x, -1, ...)
 
@@ -38,7 +43,7 @@ def Softmax(x):  # exp(x - log sum exp x)
     return aten.exp(y - aten.log(aten.sum(aten.exp(y), [-1], True)))
 
 
-@pattern(through=LooseStep)
+@pattern(through=LooseStep, means=normalized)
 def Normalized(x):  # exp x / sum exp x
     e = aten.exp(x)
     return e / aten.sum(e, [-1], True) | e * aten.reciprocal(aten.sum(e, [-1], True))

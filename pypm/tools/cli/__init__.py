@@ -15,6 +15,7 @@ from pypm.tools.cli.checking import check, fmt
 from pypm.tools.cli.event_graphs import events
 from pypm.tools.cli.evolving import evolve
 from pypm.tools.cli.pipelining import pipeline
+from pypm.tools.cli.proving import prove
 from pypm.tools.cli.reading import explain, match, nodes, packs, suggest
 from pypm.tools.cli.rewriting import bench, rewrite, show, tune
 from pypm.tools.cli.speed_of_light import sol
@@ -40,6 +41,7 @@ COMMANDS: Final = (
         pipeline,
         evolve,
         check,
+        prove,
     ),
     fmt,
 )

@@ -1,0 +1,97 @@
+"""The verdict of `pypm.tools.prove` on every shipped rule: `python -m benchmarks.laws [RULE ...]`.
+
+A rule gets at most `SECONDS` of CPU time; one that takes longer is open. Lemmas about patterns are
+proved once for all rules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import signal
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Final
+
+import pypm.rules
+from benchmarks.results import Results, option
+from pypm.core.rules import Rule
+from pypm.diagnostics import PyPMError
+from pypm.laws.contracts import Contracts
+from pypm.laws.prove import prove
+from pypm.laws.verdicts import WORDS, Law, Open, extent
+
+SECONDS: Final = 10
+LONGEST: Final = 160
+"""Characters of a reason."""
+
+
+class Late(BaseException):
+    """A verdict took too long; no `except Exception` on the way is meant for it."""
+
+
+def shipped() -> Iterator[tuple[str, Rule]]:
+    """Yield the rules of all packs, each with the pack's name."""
+    for module in pkgutil.iter_modules(pypm.rules.__path__):
+        if module.name not in ("inference", "building_blocks", "replacement", "vocabulary"):
+            pack = importlib.import_module(f"pypm.rules.{module.name}")
+            for rule in getattr(pack, "RULES", ()):
+                yield module.name, rule
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Late
+
+
+def verdict(rule: Rule, contracts: Contracts) -> Law | str:
+    """Return the verdict on a rule, or why there is none.
+
+    Where there is none, the lemmas of `contracts` may be incomplete.
+    """
+    signal.signal(signal.SIGPROF, _stop)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    try:
+        return prove(rule, contracts=contracts).verdicts[0]
+    except Late:
+        return f"not decided in {SECONDS} s"
+    except (PyPMError, RuntimeError) as error:
+        return f"raises {type(error).__name__}: {error}"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def row(found: Law | str) -> tuple[str, str, str]:
+    """Return the verdict, its extent and the reason for which it is open, as text."""
+    if isinstance(found, str):
+        return "open", "", found
+    said = extent(found.scope) if found.scope.cases else ""
+    reason = found.reason if isinstance(found, Open) else ""
+    short = reason.split(" (")[0].split(": /")[0].replace("|", "/")[:LONGEST]
+    return WORDS[type(found)], said.replace("|", "/"), short
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rules", nargs="*", help="names of rules; by default all")
+    option(parser)
+    arguments = parser.parse_args()
+    results, contracts = Results(arguments.output), Contracts()
+    results.table("pack", "rule", "verdict", "extent", "why it is open", name="laws")
+    total, counts = time.process_time(), dict.fromkeys(WORDS.values(), 0)
+    for pack, rule in shipped():
+        if not arguments.rules or rule.name in arguments.rules:
+            found = verdict(rule, contracts)
+            contracts = Contracts() if isinstance(found, str) else contracts
+            word, said, reason = row(found)
+            counts[word] += 1
+            results.row(pack, f"`{rule.name}`", word, said, reason)
+    for word, count in counts.items():
+        results.figure(word, count)
+    results.figure("seconds", time.process_time() - total)
+
+
+if __name__ == "__main__":
+    main()

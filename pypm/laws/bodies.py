@@ -1,0 +1,86 @@
+"""Bodies of rules, run on symbolic tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import fx
+
+from pypm.core.patterns import Var
+from pypm.core.rules import DECLINES, Build, Decline, Rule
+from pypm.fx import Match
+from pypm.fx.legality.region import Region
+from pypm.fx.operators.body_trace import BODY_TRACE, BodyTrace
+from pypm.fx.tracing.body import takes_match
+from pypm.laws.algebra import Given, Indivisible, NoMeaning, SizesDiffer
+from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.lemmas import Declined
+from pypm.laws.sizes import Assumed, Contradiction
+from pypm.laws.tracing import formulas_of, running, tensor_of
+
+__all__ = ["replaced"]
+
+
+def replaced(
+    rule: Rule,
+    values: Mapping[str, Given],
+    dtypes: Mapping[str, torch.dtype | None],
+    results: tuple[Given, ...],
+    formulas: Formulas,
+) -> tuple[Given, ...]:
+    """Return what a rule's body returns for values of its parameters.
+
+    `results` are those of the pattern, whose shapes and types a body may read. Raises Declined, and
+    NoMeaning if the body does what has no meaning, or raises anything.
+    """
+    body = rule.replacement
+    if isinstance(body, (Var, Build)):
+        return (_built(body, values, formulas),)
+    given = {name: tensor_of(value, formulas, dtypes[name]) for name, value in values.items()}
+    if takes_match(rule):
+        given["match"] = _match(rule, given, results, formulas)
+    found = _called(rule, given, formulas)
+    if isinstance(found, Decline):
+        raise Declined(found.reason)
+    listed = found if isinstance(found, (tuple, list)) else (found,)
+    return tuple(formulas_of(result, formulas) for result in listed)
+
+
+def _called(rule: Rule, given: dict[str, Given], formulas: Formulas) -> Given:
+    assert not isinstance(rule.replacement, (Var, Build))
+    tokens = BODY_TRACE.set(BodyTrace(False)), DECLINES.set([])
+    try:
+        with running(formulas):
+            return rule.replacement(**given)
+    except SizesDiffer:
+        raise NoMeaning("the body needs sizes to be equal that no guard makes equal") from None
+    except (NoMeaning, Indivisible, Assumed, Contradiction):
+        raise
+    except Exception as error:
+        raise NoMeaning(f"the body raises {type(error).__name__}: {error}") from error
+    finally:
+        BODY_TRACE.reset(tokens[0])
+        DECLINES.reset(tokens[1])
+
+
+def _built(template: Var | Build, values: Mapping[str, Given], formulas: Formulas) -> Given:
+    if isinstance(template, Var):
+        return values[template.name]
+    operands = [_built(part, values, formulas) for part in template.arguments]
+    return formulas.apply(template.operator.name, operands, dict(template.attributes))
+
+
+def _match(
+    rule: Rule, given: Mapping[str, Given], results: tuple[Given, ...], formulas: Formulas
+) -> Match:
+    """Return a match whose roots have shapes and types alone."""
+    types = [value.dtype for value in given.values() if isinstance(value, torch.Tensor)]
+    graph, roots = fx.Graph(), []
+    for result in results:
+        node = graph.placeholder("root")
+        if isinstance(result, Formula) and not isinstance(result.value, tuple):
+            node.meta["val"] = tensor_of(result, formulas, (*types, torch.float32)[0])
+        roots.append(node)
+    region = Region(tuple(roots), (), (), ())
+    return Match(rule.name, given, tuple(roots), region, (), ())

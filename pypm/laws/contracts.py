@@ -1,0 +1,154 @@
+"""Contracts: each alternate of a pattern computes what the pattern says it means.
+
+A call of a pattern is replaced by its meaning, and what that takes for granted is to be proved: of
+the called definition, for arguments of these kinds and shapes. A recursive pattern calls itself on
+smaller terms alone, so a proof that uses the meaning of its own calls is an induction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pypm.core.patterns import Definition
+from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.equations import Equation
+from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.lemmas import Key, Lemma, Make, Outcome, takes_shape, tried
+from pypm.laws.patterns.domains import Domains
+from pypm.laws.patterns.valuation import Valuation
+from pypm.laws.patterns.ways import Rejected, Slot, Way
+from pypm.laws.signatures import instance, signature
+from pypm.laws.sizes import World
+from pypm.laws.spellings import Spelling, Spellings
+from pypm.laws.tracing import formulas_of, running, tensor_of
+
+__all__ = ["Contracts", "meaning_of"]
+
+
+def meaning_of(definition: Definition, values: Sequence[Given], formulas: Formulas) -> Given:
+    """Return what a definition means for arguments. Raises NoMeaning."""
+    assert definition.means is not None
+    given = [tensor_of(value, formulas) for value in values]
+    try:
+        with running(formulas):
+            found = definition.means(*given)
+    except IndexError:
+        raise Rejected("an operand of too few dimensions") from None
+    except (TypeError, AttributeError) as error:
+        if None in values:  # nothing has a meaning only where the author says which
+            return None
+        raise NoMeaning(f"the meaning of `{definition.name}`: {error}") from error
+    return formulas_of(found, formulas)
+
+
+class Contracts:
+    """Lemmas, proved once each."""
+
+    def __init__(self) -> None:
+        self.domains = Domains()
+        self._known: dict[Key, list[Outcome]] = {}
+        self._impossible: set[Key] = set()
+        self._under_way: set[Key] = set()
+        self._spellings = Spellings(self)
+
+    def possible(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+        """Return the outcomes of ways on whose sizes and constants all called patterns agree:
+        no alternate of a pattern refuses its arguments.
+        """
+        listed = [o for o in outcomes if o.kind in ("proved", "parted", "open", "declined")]
+        self.prove(listed)
+        return [o for o in listed if not self._is_impossible(o)]
+
+    def prove(self, outcomes: Iterable[Outcome]) -> dict[Key, tuple[Lemma, list[Outcome]]]:
+        """Return what ways take for granted, and what that does, each with what came of it."""
+        todo = [lemma for o in outcomes if o.kind != "declined" for lemma in o.lemmas]
+        found: dict[Key, tuple[Lemma, list[Outcome]]] = {}
+        while todo:
+            lemma = todo.pop()
+            key = lemma.key
+            if key in found:
+                continue
+            if key in self._under_way:  # a hypothesis
+                continue
+            if lemma.definition.means is None:
+                found[key] = lemma, self._spellings.outcomes(lemma)
+            else:
+                if key not in self._known:
+                    self._under_way.add(key)
+                    self._known[key] = tried(self._maker(lemma))
+                    self._under_way.remove(key)
+                found[key] = lemma, self._known[key]
+            todo += [
+                needed
+                for o in found[key][1]
+                if o.kind not in ("impossible", "rejected")
+                for needed in o.lemmas
+            ]
+        self._mark(found)
+        return {
+            key: (lemma, [o for o in outcomes if not self._is_impossible(o)])
+            for key, (lemma, outcomes) in found.items()
+            if key not in self._impossible
+        }
+
+    def _mark(self, found: Mapping[Key, tuple[Lemma, list[Outcome]]]) -> None:
+        """Find the lemmas of which no way is possible."""
+        while True:
+            new = {
+                key
+                for key, (_, outcomes) in found.items()
+                if key not in self._impossible and all(map(self._is_impossible, outcomes))
+            }
+            if not new:
+                return
+            self._impossible |= new
+
+    def _is_impossible(self, outcome: Outcome) -> bool:
+        return outcome.kind in ("impossible", "rejected") or any(
+            lemma.key in self._impossible for lemma in outcome.lemmas
+        )
+
+    def _maker(self, lemma: Lemma) -> Make:
+        definition = lemma.definition
+
+        def make(way: Way, world: World) -> Equation:
+            formulas = Formulas(world)
+            slots = {name: way.slot(name) for name in definition.parameters}
+            root = way.enter(definition, lemma.around, slots)
+            result = way.slot("result")
+            result.described.append(root)
+            made = instance(lemma.given, formulas)
+            given = dict(zip(slots.values(), made, strict=False))
+            valuation = self.valuation(way, formulas, given)
+            if takes_shape(definition):
+                valuation.shapes[result] = made[-1]
+            left = valuation.value(result)
+            valuation.settle()
+            values = [valuation.value(slot) for slot in slots.values()]
+            if takes_shape(definition):
+                if isinstance(left, Formula):
+                    valuation.settle([(formulas.sizes(left), made[-1])])
+                values.append(made[-1])
+            right = meaning_of(definition, values, formulas)
+            return Equation(formulas, (left,), (right,))
+
+        return make
+
+    def valuation(self, way: Way, formulas: Formulas, given: Mapping[Slot, Given]) -> Valuation:
+        """Return a valuation of a way that notes what its calls take for granted."""
+        return Valuation(way, formulas, self, given)
+
+    def mean(
+        self,
+        definition: Definition,
+        values: tuple[Given, ...],
+        formulas: Formulas,
+        notes: list[Given],
+    ) -> Given:
+        """Return the meaning of a call, and note the lemma that it takes for granted."""
+        notes.append(Lemma(definition, (), signature(values)))
+        return meaning_of(definition, values, formulas)
+
+    def spellings(self, lemma: Lemma) -> Sequence[Spelling]:
+        """Return spellings of a pattern, one of which each other one is equal to."""
+        return self._spellings.of(lemma)

@@ -1,0 +1,130 @@
+"""Equations of formulas: run until all symbols are settled, and compared by their normal forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from pypm.laws.algebra import Given, Indexed, Indivisible, NoMeaning, SizesDiffer
+from pypm.laws.forms.functions import is_zero
+from pypm.laws.forms.polynomials import Factor, NotDefined, Part, Poly
+from pypm.laws.forms.printing import shown
+from pypm.laws.forms.sums import NAMES
+from pypm.laws.forms.symbolic import SymbolicAlgebra
+from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.patterns.ways import Choices, Rejected
+from pypm.laws.sizes import Assumed, Contradiction, World, form_of
+
+__all__ = ["Equation", "Parted", "compared", "places", "settled"]
+
+Built = TypeVar("Built")
+MOST_ASSUMED: Final = 60
+"""The most values of symbols that one equation settles."""
+
+
+@dataclass
+class Equation:
+    """Two sides, each a result for each output, in one world."""
+
+    formulas: Formulas
+    left: tuple[Given, ...]
+    right: tuple[Given, ...]
+    fingerprint: list[Part] = field(default_factory=list)
+    """The normal forms, once they were compared."""
+
+
+@dataclass(frozen=True)
+class Parted:
+    """The normal forms of the sides where they differ, which does not say that the values do."""
+
+    left: str
+    right: str
+
+
+def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Built:
+    """Return the equation or value that `build` makes, again and again until no symbol has to be
+    something else. Raises Rejected, NoMeaning.
+    """
+    assumptions: dict[Factor, Poly] = {symbol: form for _, symbol, form in choices.settled}
+    for _ in range(MOST_ASSUMED):
+        world = World(run, dict(assumptions))
+        choices.restart()
+        NAMES.restart()
+        try:
+            try:
+                return build(world)
+            except SizesDiffer as differ:
+                world.unify(*differ.sizes)
+            except Indivisible as differ:
+                _ = world.sized(form_of(differ.sizes[0])) // world.sized(form_of(differ.sizes[1]))
+            raise Rejected("sizes that differ")
+        except Assumed as assumed:
+            for symbol, form in assumed.forms.items():
+                if symbol in assumptions:
+                    raise Rejected("sizes that depend on themselves") from None
+                assumptions[symbol] = form
+                choices.settle(symbol, form)
+        except Contradiction as why:
+            raise Rejected(str(why)) from None
+    raise Rejected("sizes that are not settled")
+
+
+def compared(equation: Equation) -> Parted | None:
+    """Compare normal forms; return where they part, or None if they are equal.
+
+    Raises NoMeaning and NotDefined if a value has none.
+    """
+    algebra = equation.formulas.algebra
+    if len(equation.left) != len(equation.right):
+        return Parted(f"{len(equation.left)} results", f"{len(equation.right)} results")
+    for one, two in zip(equation.left, equation.right, strict=True):
+        parted = _compared(algebra, one, two, equation.fingerprint)
+        if parted is not None:
+            return parted
+    return None
+
+
+def _compared(algebra: SymbolicAlgebra, one: Given, two: Given, forms: list[Part]) -> Parted | None:
+    left, right = _values(one), _values(two)
+    if len(left) != len(right):
+        return Parted(f"{len(left)} tensors", f"{len(right)} tensors")
+    for a, b in zip(left, right, strict=True):
+        if len(a.shape) != len(b.shape) or any(
+            form_of(n) != form_of(m) for n, m in zip(a.shape, b.shape, strict=True)
+        ):
+            return Parted(_shape(a), _shape(b))
+        for place in places(algebra, a.shape):
+            try:
+                x, y = a.value(*place), b.value(*place)
+            except NotDefined as why:
+                raise NoMeaning(str(why)) from None
+            if not is_zero(x - y):
+                return Parted(shown(x), shown(y))
+            forms.append((x.key, y.key))
+    return None
+
+
+def _values(side: Given) -> Sequence[Indexed]:
+    if isinstance(side, Formula):
+        return side.value if isinstance(side.value, tuple) else (side.value,)
+    if side is None:
+        return ()
+    if isinstance(side, tuple):
+        return [value for part in side for value in _values(part)]
+    raise NoMeaning(f"the result {side!r}")
+
+
+def _shape(x: Indexed) -> str:
+    return f"a shape of ({', '.join(shown(form_of(n)) for n in x.shape)})"
+
+
+def places(algebra: SymbolicAlgebra, shape: Sequence[Poly | int]) -> Iterator[tuple[Poly, ...]]:
+    """Yield indices that together run over all places of a tensor."""
+    if not shape:
+        yield ()
+        return
+    first, *rest = shape
+    for index, _ in algebra.indices(form_of(first)):
+        for others in places(algebra, rest):
+            yield (index, *others)

@@ -1,0 +1,285 @@
+"""The algebra of proofs: sizes, indices and values are polynomials in symbols."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from typing import Final
+
+from pypm.laws.forms import functions
+from pypm.laws.forms.functions import never_zero, power
+from pypm.laws.forms.polynomials import (
+    MINUS_INFINITY,
+    ONE,
+    Monomial,
+    NotDefined,
+    Poly,
+    by_cases,
+    factor,
+    indicator,
+    rational,
+)
+from pypm.laws.forms.sums import indices_in, maximum, new_index, total
+
+__all__ = ["SymbolicAlgebra", "exact", "quotient", "size"]
+
+CLOSE: Final = 4e-16
+"""The relative error of a float that rounds a number once or twice."""
+SMALL: Final = 1000
+"""The largest denominator of a number that a float is taken to round."""
+
+
+def size(name: str) -> Poly:
+    """Return the symbol of a size, a whole number from 1 on."""
+    return factor(("size", name))
+
+
+def exact(value: float) -> Poly:
+    """Return the number that a float stands for: by its digits, or as a fraction or a root.
+
+    1e-6 is 1/1000000; a float that rounds a fraction with a small denominator, or the root of one,
+    perhaps with a root of pi, is that number: 0.7071067811865476 is the root of 1/2.
+    """
+    if isinstance(value, int):
+        return rational(int(value))
+    if math.isinf(value) or math.isnan(value):
+        if value == -math.inf:
+            return factor(MINUS_INFINITY)
+        raise NotDefined(f"the number {value}")
+    written = Fraction(repr(value))
+    if written.denominator <= 10**9:
+        return rational(written)
+    near = Fraction(value).limit_denominator(SMALL)
+    if near and abs(float(near) - value) <= CLOSE * abs(value):
+        return rational(near)
+    sign = 1 if value > 0 else -1
+    for pi in (0, 1, -1):
+        square = value * value / math.pi**pi
+        near = Fraction(square).limit_denominator(SMALL)
+        if near and abs(float(near) - square) <= 2 * CLOSE * square:
+            root = power(rational(near), Fraction(1, 2)) * sign
+            return root * factor(("pi",), Fraction(pi, 2)) if pi else root
+    return rational(written)
+
+
+class SymbolicAlgebra:
+    """Polynomials, with the sizes of the indices that were made."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[str, Poly] = {}
+        self._splits: dict[Poly, tuple[tuple[Poly, ...], bool]] = {}
+
+    number = staticmethod(exact)
+    exp = staticmethod(functions.exp)
+    log = staticmethod(functions.log)
+    absolute = staticmethod(functions.absolute)
+    power = staticmethod(power)
+    function = staticmethod(functions.function)
+
+    def scalar(self, index: Poly) -> Poly:
+        """Return an index as a value."""
+        return index
+
+    def place(self, value: Poly) -> Poly:
+        """Return a value as an index."""
+        return value
+
+    def infinity(self) -> Poly:
+        """Return minus infinity."""
+        return factor(MINUS_INFINITY)
+
+    # --- conditions ---
+
+    def positive(self, value: Poly) -> Poly:
+        """Return 1 where a value is above zero; a number where that is known for all sizes."""
+        return _by_infinities(self._positive, value)
+
+    def _positive(self, value: Poly) -> Poly:
+        if self.is_least(value, 1):
+            return rational(1)
+        if self.is_least(-value, 0):
+            return rational(0)
+        infinite = _infinite(value)
+        if infinite:
+            return rational(int(infinite < 0))
+        is_whole = all(c.denominator == 1 for c in value.terms.values()) and all(
+            of[0] in ("size", "index") and e.denominator == 1 and e > 0
+            for m in value.terms
+            for of, e in m
+        )
+        opposite = rational(1) - value
+        if is_whole and value.terms.get(ONE, 0) > 0:  # of a number and its opposite, one has none
+            return 1 - indicator("positive", opposite.key)
+        if not is_whole:
+            lead = abs(min(value.terms.items(), key=lambda t: repr(sorted(t[0], key=repr)))[1])
+            value = value.scaled(1 / lead)
+        return indicator("positive", value.key)
+
+    def zero(self, value: Poly) -> Poly:
+        """Return 1 where a value is zero; a number where that is known for all sizes."""
+        return _by_infinities(self._zero, value)
+
+    def _zero(self, value: Poly) -> Poly:
+        if not value.terms:
+            return rational(1)
+        if never_zero(value) or self.is_least(value, 1) or self.is_least(-value, 1):
+            return rational(0)
+        if _infinite(value):
+            return rational(0)
+        lead = min(value.terms.items(), key=lambda t: repr(sorted(t[0], key=repr)))[1]
+        return indicator("zero", value.scaled(1 / lead).key)
+
+    def choose(self, condition: Poly, yes: Callable[[], Poly], no: Callable[[], Poly]) -> Poly:
+        """Return one of two values, by cases where the condition is not known."""
+        if condition == 1:
+            return yes()
+        if condition == 0:
+            return no()
+        return condition * yes() + (1 - condition) * no()
+
+    def is_least(self, value: Poly, least: int) -> bool:
+        """Return whether a whole number is certainly at least a number, for all sizes from 1 on."""
+        value = value - least
+        for name in sorted({name for m in value.terms for name in indices_in(m)}):
+            rest, slope = _linear(value, name)
+            if slope is None or name not in self.ranges:
+                return False
+            if self._is_positive_in_sizes(slope):
+                value = rest
+            elif self._is_positive_in_sizes(-slope):
+                value = rest + slope * (self.ranges[name] - 1)
+            else:
+                return False
+        return self._is_positive_in_sizes(value)
+
+    def _is_positive_in_sizes(self, value: Poly) -> bool:
+        """Return whether a polynomial in sizes 1 + t has no negative coefficient, nor value."""
+        shifted = Poly({})
+        for monomial, coefficient in value.terms.items():
+            product = rational(1)
+            for of, exponent in monomial:
+                if of[0] != "size" or exponent.denominator != 1 or exponent < 0:
+                    return False
+                product = product * power(factor(of) + 1, exponent)
+            shifted = shifted + product.scaled(coefficient)
+        return all(coefficient >= 0 for coefficient in shifted.terms.values())
+
+    # --- indices ---
+
+    def split(self, size: Poly, parts: Sequence[Poly], is_sum: bool) -> None:
+        """Note that a dimension is read as several; the first note of a size counts."""
+        real = tuple(part for part in parts if part != (0 if is_sum else 1))
+        if len(real) > 1:
+            self._splits.setdefault(size, (real, is_sum))
+
+    def indices(self, size: Poly) -> Iterator[tuple[Poly, dict[str, Poly]]]:
+        """Yield indices that together run over a dimension, each with its symbols and their sizes.
+
+        A dimension that is read as a product has one symbol for each of its parts; one that is
+        read as a sum has an index for each part.
+        """
+        if size == 1:
+            yield rational(0), {}
+            return
+        found = self._splits.get(size)
+        if found is None:
+            name = new_index()
+            self.ranges[name] = size
+            yield factor(("index", name)), {name: size}
+            return
+        parts, is_sum = found
+        if is_sum:
+            start = rational(0)
+            for part in parts:
+                for index, names in self.indices(part):
+                    yield start + index, names
+                start = start + part
+            return
+        yield from self._of_product(parts)
+
+    def _of_product(self, parts: tuple[Poly, ...]) -> Iterator[tuple[Poly, dict[str, Poly]]]:
+        *outer, last = parts
+        if not outer:
+            yield from self.indices(last)
+            return
+        for first, names in self._of_product(tuple(outer)):
+            for index, more in self.indices(last):
+                yield first * last + index, {**names, **more}
+
+    def total(self, size: Poly, of: Callable[[Poly], Poly]) -> Poly:
+        """Return the sum over a dimension."""
+        found = Poly({})
+        for index, names in self.indices(size):
+            found = found + total(of(index), names)
+        return found
+
+    def largest(self, size: Poly, of: Callable[[Poly], Poly]) -> Poly:
+        """Return the maximum over a dimension."""
+        parts = [maximum(of(index), names) for index, names in self.indices(size)]
+        return functions.function("max", *parts)
+
+    def divided(self, index: Poly | int, by: Poly | int) -> tuple[Poly, Poly]:
+        """Return quotient and remainder, as symbols of their own where they are not known."""
+        index, by = (n if isinstance(n, Poly) else rational(n) for n in (index, by))
+        if by == 1:
+            return index, rational(0)
+        numbers = index.constant, by.constant
+        if numbers[0] is not None and numbers[1] is not None:
+            return rational(numbers[0] // numbers[1]), rational(numbers[0] % numbers[1])
+        whole, rest = quotient(index, by)
+        if self.is_least(rest, 0) and self.is_least(by - 1 - rest, 0):
+            return whole, rest
+        whole = factor(("function", "floor", index.key, by.key))
+        return whole, index - whole * by
+
+
+def _by_infinities(condition: Callable[[Poly], Poly], value: Poly) -> Poly:
+    """Return a condition on a value, by cases where it may be infinite."""
+    may_be = any(of == MINUS_INFINITY and len(m) > 1 for m in value.terms for of, _ in m)
+    return by_cases(condition, value) if may_be else condition(value)
+
+
+def _infinite(value: Poly) -> Fraction | None:
+    """Return by how much minus infinity a value is; None if it is finite. Raises NotDefined."""
+    term = frozenset([(MINUS_INFINITY, Fraction(1))])
+    finite = Poly({m: c for m, c in value.terms.items() if m != term})
+    if MINUS_INFINITY[0] in repr(finite.key):
+        raise NotDefined("a value that may be infinite is compared")
+    return value.terms.get(term)
+
+
+def _linear(value: Poly, name: str) -> tuple[Poly, Poly | None]:
+    """Return what does not depend on an index, and its factor; None if it is not linear."""
+    rest: dict[Monomial, Fraction] = {}
+    slope: dict[Monomial, Fraction] = {}
+    for monomial, coefficient in value.terms.items():
+        if name not in indices_in(monomial):
+            rest[monomial] = coefficient
+            continue
+        others = monomial - {(("index", name), Fraction(1))}
+        if name in indices_in(others) or len(others) == len(monomial):
+            return value, None
+        slope[others] = coefficient
+    return Poly(rest), Poly(slope)
+
+
+def quotient(value: Poly, by: Poly) -> tuple[Poly, Poly]:
+    """Return quotient and rest of a division by the term of highest degree."""
+    lead, coefficient = max(
+        by.terms.items(), key=lambda term: (sum(e for _, e in term[0]), repr(sorted(term[0])))
+    )
+    whole = Poly({})
+    for _ in range(64):
+        for monomial, c in value.terms.items():
+            left = dict(monomial)
+            for of, exponent in lead:
+                left[of] = left.get(of, Fraction(0)) - exponent
+            ratio = c / coefficient
+            if ratio.denominator == 1 and all(e >= 0 for e in left.values()):
+                step = Poly({frozenset((of, e) for of, e in left.items() if e): ratio})
+                whole, value = whole + step, value - step * by
+                break
+        else:
+            break
+    return whole, value

@@ -1,0 +1,221 @@
+"""Formulas: calls of operators on symbolic tensors, evaluated in any algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from pypm.laws.algebra import Algebra, Given, Index, Indexed, NoMeaning, Scalar, Shape, SizesDiffer
+from pypm.laws.forms.polynomials import Poly, factor, indicator, rational
+from pypm.laws.forms.symbolic import SymbolicAlgebra
+from pypm.laws.operators.meanings import KINDS, MEANINGS, MOVES
+from pypm.laws.operators.parts import Site
+from pypm.laws.result_shapes import result_shape
+from pypm.laws.sizes import Size, World, form_of, is_number
+
+__all__ = ["ANYTHING", "Evaluation", "Formula", "Formulas"]
+
+
+class _Anything:
+    """An argument that may be anything: its value cannot be asked for."""
+
+    def _refused(self, *_: Given) -> bool:
+        raise NoMeaning("an argument that may be anything decides the result")
+
+    __bool__ = __eq__ = __lt__ = __iter__ = __getitem__ = __mod__ = __index__ = _refused
+    __hash__ = object.__hash__
+
+
+ANYTHING: Final = _Anything()
+
+
+@dataclass(eq=False)
+class Formula:
+    """A tensor, or a tuple of tensors: a variable, a number, or the result of an operator."""
+
+    name: str
+    """The operator; "read" for a variable, "number" for a number."""
+    operands: tuple[Given, ...]
+    attributes: Mapping[str, Given]
+    value: Indexed | tuple[Indexed, ...]
+    """The value in the algebra of proofs."""
+    shape: Shape
+    """The shape that a meaning asks for."""
+
+    @property
+    def tensor(self) -> Indexed:
+        """The value of one tensor. Raises NoMeaning for a tuple of them."""
+        if isinstance(self.value, tuple):
+            raise NoMeaning(f"several results of `{self.name}` as one")
+        return self.value
+
+
+@dataclass
+class Evaluation:
+    """Values of formulas in an algebra, memoized."""
+
+    algebra: Algebra
+    size: Callable[[Poly], Index]
+    symbol: Callable[[Poly], Scalar]
+    read: Callable[[Formula, Shape], Indexed]
+    known: dict[int, Given] = field(default_factory=dict)
+
+    def of(self, formula: Given) -> Given:
+        """Return the value of a formula, or of a tuple of them."""
+        if isinstance(formula, tuple):
+            return tuple(map(self.of, formula))
+        if formula is None:
+            return None
+        if id(formula) not in self.known:
+            shape = tuple(map(self.index, formula.shape))
+            self.known[id(formula)] = self.computed(
+                formula, formula.name, [self.of(x) for x in formula.operands], shape
+            )
+        return self.known[id(formula)]
+
+    def computed(
+        self, formula: Formula, name: str, operands: Sequence[Given], shape: Shape
+    ) -> Given:
+        """Return the value of a formula, given those of its operands."""
+        if name == "read":
+            return self.read(formula, shape)
+        if name == "number":
+            form = formula.attributes["form"]
+            found = self.number(form)
+            return Indexed((), lambda _: found, rational=form.constant)
+        meaning = MEANINGS.get(name)
+        if meaning is None:
+            raise NoMeaning(f"`{name}` has no meaning here")
+        site = Site(self.algebra, shape, self.number, self.index)
+        try:
+            result = meaning(site, *operands, **formula.attributes)
+        except (IndexError, ValueError, ZeroDivisionError):
+            raise SizesDiffer(0, 1) from None  # an operand of too few dimensions
+        except (TypeError, KeyError) as other:  # of arguments that the meaning does not take
+            raise NoMeaning(f"`{name}` has no meaning here in this form: {other}") from other
+        except NoMeaning as missing:
+            if name in str(missing):
+                raise
+            raise NoMeaning(f"`{name}` has no meaning here: {missing}") from None
+        kind = KINDS.get(name)
+        if name in MOVES and operands:
+            first = operands[0][0] if isinstance(operands[0], tuple) else operands[0]
+            kind = first.kind
+        for part in result if isinstance(result, tuple) else (result,):
+            part.kind = kind or part.kind
+        return result
+
+    def number(self, value: Given) -> Scalar:
+        """Return a number as a value."""
+        if isinstance(value, float) and not hasattr(value, "form"):
+            return self.algebra.number(value)
+        if is_number(value):
+            return self.symbol(form_of(value))
+        if isinstance(value, bool):
+            return self.symbol(rational(int(value)))
+        raise NoMeaning(f"the number {value!r}")
+
+    def index(self, value: Given) -> Index:
+        """Return a number as a size or an index."""
+        if not is_number(value):
+            raise NoMeaning(f"the size {value!r}")
+        return self.size(form_of(value))
+
+
+class Formulas:
+    """Makes formulas in one world, each with its value in the algebra of proofs."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.algebra = SymbolicAlgebra()
+        self.references: set[str] = set()
+        """Names of kernels whose reference was computed in their place."""
+        self.reads = 0
+        self._evaluation = Evaluation(self.algebra, _same, _same, _symbolic)
+
+    def read(self, shape: Sequence[Given], kind: str = "real", name: str = "") -> Formula:
+        """Return a variable of this shape."""
+        self.reads += 1
+        forms = tuple(self.world.resolved(form_of(n)) for n in shape)
+        attributes = {"name": name or f"x{self.reads}", "kind": kind}
+        made = Formula("read", (), attributes, Indexed((), lambda _: None), forms)
+        made.value = self._evaluation.of(made)
+        return made
+
+    def number(self, value: Given) -> Formula:
+        """Return a number as a tensor."""
+        form = self.world.resolved(form_of(value))
+        made = Formula("number", (), {"form": form}, Indexed((), lambda _: form), ())
+        made.value = Indexed((), lambda _: form, rational=form.constant)
+        return made
+
+    def of(self, value: Given) -> Given:
+        """Return an operand as a formula: a tensor, a number, a list of these."""
+        if value is None or isinstance(value, Formula):
+            return value
+        if isinstance(value, (tuple, list)):
+            return tuple(map(self.of, value))
+        if isinstance(value, bool):
+            return self.number(int(value))
+        if is_number(value):
+            return self.number(value)
+        raise NoMeaning(f"the operand {value!r}")
+
+    def apply(
+        self,
+        name: str,
+        operands: Sequence[Given],
+        attributes: Mapping[str, Given],
+        shape: Sequence[Given] | None = None,
+    ) -> Formula:
+        """Return the result of an operator. `shape` is that of a view whose arguments do not say
+        it. Raises NoMeaning, and SizesDiffer where operands do not fit.
+        """
+        given = tuple(map(self.of, operands))
+        values = [self._evaluation.of(x) for x in given]
+        if shape is None:
+            try:
+                found = result_shape(self.world, name, values, attributes)
+            except TypeError as error:  # of arguments of another kind
+                raise NoMeaning(f"`{name}` has no meaning here in this form: {error}") from error
+        else:
+            found = tuple(shape)
+        forms = tuple(self.world.resolved(form_of(n)) for n in found)
+        made = Formula(name, given, dict(attributes), (), forms)
+        made.value = self._evaluation.computed(made, name, values, forms)
+        self._evaluation.known[id(made)] = made.value
+        self._kept.append(made)
+        return made
+
+    @cached_property
+    def _kept(self) -> list[Formula]:
+        """Formulas that live as long as the memo, which knows them by identity."""
+        return []
+
+    def item(self, of: Formula, index: int) -> Formula:
+        """Return one of several results."""
+        return self.apply("getitem", (of,), {"index": index})
+
+    def sizes(self, of: Formula) -> tuple[Size, ...]:
+        """Return the shape of a tensor."""
+        return tuple(self.world.sized(n) for n in of.tensor.shape)
+
+
+def _same(form: Poly) -> Poly:
+    return form
+
+
+def _symbolic(formula: Formula, shape: Shape) -> Indexed:
+    name, kind = formula.attributes["name"], formula.attributes["kind"]
+
+    def at(place: Shape) -> Poly:
+        value = factor(("read", name, *map(_key, place)))
+        return indicator("positive", value.key) if kind == "truth" else value
+
+    return Indexed(shape, at, kind=kind)
+
+
+def _key(index: Poly | int) -> Given:
+    return (index if isinstance(index, Poly) else rational(index)).key

@@ -1,0 +1,1 @@
+"""Meanings of operators, as functions of the elements of their operands."""

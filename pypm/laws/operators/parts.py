@@ -1,0 +1,344 @@
+"""Meanings of operators that move elements, read them at indices, or make constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import torch
+
+from pypm.laws.algebra import Algebra, Given, Index, Indexed, NoMeaning, Scalar, Shape
+from pypm.laws.operators.tensors import broadcast, each, joined, part, permuted, ratio, viewed
+
+__all__ = ["MEANINGS_OF_PARTS", "Meaning", "Site"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A call whose meaning is asked for."""
+
+    algebra: Algebra
+    shape: Shape
+    """The shape of the result, if that is one tensor."""
+    number: Callable[[Given], Scalar]
+    """The value of a number in an argument, which may be a symbol."""
+    size: Callable[[Given], Index]
+    """The size that a number in an argument is."""
+
+
+Meaning: TypeAlias = Callable[..., "Indexed | tuple[Indexed, ...]"]
+"""A function from a `Site`, operands and attributes to the result."""
+
+
+def _same(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
+    return x
+
+
+def _cast(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
+    dtype = attributes.get("dtype")
+    if others or not isinstance(dtype, torch.dtype):
+        kind = "real"  # of a cast without a type, patterns ask that it be floating-point
+    else:
+        kind = _kind(dtype)
+    if kind != "real" and x.kind == "real":
+        raise NoMeaning("a cast to integers")
+    return Indexed(x.shape, lambda p: x.value(*p), kind=kind)
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype.is_complex:
+        raise NoMeaning("complex numbers")
+    return "real" if dtype.is_floating_point else "truth" if dtype == torch.bool else "whole"
+
+
+def _dropped(c: Site, x: Indexed, *, p: float, train: bool) -> Indexed:
+    if train is not False and p != 0:
+        raise NoMeaning("values that are drawn")
+    return x
+
+
+def _moved(c: Site, x: Indexed, *, source: Sequence[int], destination: Sequence[int]) -> Indexed:
+    places = dict(zip([d % x.rank for d in destination], [s % x.rank for s in source], strict=True))
+    rest = (d for d in range(x.rank) if d not in places.values())
+    return permuted(x, [places[d] if d in places else next(rest) for d in range(x.rank)])
+
+
+def _viewed(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
+    if attributes.get("dtype") is not None:
+        raise NoMeaning("a view of the bits as another type")
+    return viewed(c.algebra, x, c.shape)
+
+
+def _expanded(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
+    return broadcast(x, c.shape)
+
+
+def _transposed(c: Site, x: Indexed, *, dim0: int = -2, dim1: int = -1) -> Indexed:
+    order = list(range(x.rank))
+    if x.rank > 1:
+        order[dim0], order[dim1] = order[dim1], order[dim0]
+    return permuted(x, order)
+
+
+def _permuted(c: Site, x: Indexed, *, dims: Sequence[int]) -> Indexed:
+    return permuted(x, [d % x.rank for d in dims])
+
+
+def _selected(c: Site, x: Indexed, *, dim: int, index: Given) -> Indexed:
+    at = _counted_up(c, x.shape[dim], index)
+    return Indexed((*x.shape[:dim], *x.shape[dim + 1 :]), lambda p: x.value(*p[:dim], at, *p[dim:]))
+
+
+def _sliced(
+    c: Site,
+    x: Indexed,
+    *,
+    dim: int = 0,
+    start: Given = None,
+    end: Given = None,
+    step: int = 1,
+) -> Indexed:
+    first = _counted_up(c, x.shape[dim], start or 0)
+    return part(c.algebra, x, dim, first, c.shape[dim], step)
+
+
+def _narrowed(c: Site, x: Indexed, start: Indexed, *, dim: int, length: Given) -> Indexed:
+    return part(c.algebra, x, dim, c.algebra.place(start.value()), c.shape[dim])
+
+
+def _pieces(c: Site, x: Indexed, dim: int, sizes: Sequence[Index]) -> tuple[Indexed, ...]:
+    found, start = [], c.size(0)
+    for size in sizes:
+        found.append(part(c.algebra, x, dim, start, size))
+        start = start + size
+    return tuple(found)
+
+
+def _split(c: Site, x: Indexed, *, dim: int = 0, **attributes: Given) -> tuple[Indexed, ...]:
+    sizes = attributes.get("split_sizes") or attributes.get("split_size")
+    if isinstance(sizes, tuple):
+        return _pieces(c, x, dim, [c.size(n) for n in sizes])
+    return _equal_pieces(c, x, dim, c.size(sizes))
+
+
+def _equal_pieces(c: Site, x: Indexed, dim: int, size: Index) -> tuple[Indexed, ...]:
+    count = ratio(c.algebra, x.shape[dim], size)
+    number = count if isinstance(count, int) else count.constant
+    if number is None:
+        raise NoMeaning("pieces whose number depends on a size")
+    return _pieces(c, x, dim, [size] * int(number))
+
+
+def _chunk(c: Site, x: Indexed, *, chunks: int, dim: int = 0) -> tuple[Indexed, ...]:
+    return _pieces(c, x, dim, [ratio(c.algebra, x.shape[dim], c.size(chunks))] * chunks)
+
+
+def _unbound(c: Site, x: Indexed, *, dim: int = 0) -> tuple[Indexed, ...]:
+    size = x.shape[dim]
+    number = size if isinstance(size, int) else size.constant
+    if number is None:
+        raise NoMeaning("pieces whose number or sizes depend on a size")
+    return tuple(_selected(c, x, dim=dim, index=i) for i in range(int(number)))
+
+
+def _unsqueezed(x: Indexed, dim: int) -> Indexed:
+    return Indexed((*x.shape[:dim], 1, *x.shape[dim:]), lambda p: x.value(*p[:dim], *p[dim + 1 :]))
+
+
+def _stacked(c: Site, parts: tuple[Indexed, ...], *, dim: int = 0) -> Indexed:
+    return joined(c.algebra, [_unsqueezed(x, dim) for x in parts], dim)
+
+
+def _repeated(c: Site, x: Indexed, *, repeats: Sequence[Given]) -> Indexed:
+    rank = len(repeats)
+    whole = viewed(c.algebra, x, (*(1,) * (rank - x.rank), *x.shape))
+    shape = [n for r, size in zip(repeats, whole.shape, strict=True) for n in (c.size(r), size)]
+    wide = Indexed(tuple(shape), lambda p: whole.value(*p[1::2]))
+    return viewed(c.algebra, wide, c.shape)
+
+
+def _interleaved(
+    c: Site,
+    x: Indexed,
+    times: Given = None,
+    *,
+    dim: int | None = None,
+    **attributes: Given,
+) -> Indexed:
+    number = attributes.get("repeats") if times is None else times.rational
+    if number is None or dim is None:
+        raise NoMeaning("repeats that are a tensor, or of all dimensions")
+    count = c.size(int(number))
+    shape = (*x.shape[: dim + 1], count, *x.shape[dim + 1 :])
+    wide = Indexed(shape, lambda p: x.value(*p[: dim + 1], *p[dim + 2 :]))
+    return viewed(c.algebra, wide, c.shape)
+
+
+def _padded(
+    c: Site, x: Indexed, *, pad: Sequence[Given], value: Given = None, **k: Given
+) -> Indexed:
+    if k.get("mode", "constant") != "constant":
+        raise NoMeaning("a padding by elements")
+    found = x
+    for number, dim in enumerate(range(x.rank - 1, x.rank - 1 - len(pad) // 2, -1)):
+        before, after = (c.size(n) for n in pad[2 * number : 2 * number + 2])
+        for size, place in ((before, 0), (after, 1)):
+            if size != 0:
+                shape = (*found.shape[:dim], size, *found.shape[dim + 1 :])
+                filling = Indexed(shape, lambda _: c.number(value or 0))
+                parts = [found, filling] if place else [filling, found]
+                found = joined(c.algebra, parts, dim)
+    return found
+
+
+def _got(c: Site, x: Indexed | tuple[Indexed, ...], *, index: Given) -> Indexed:
+    """Return one of several results, or `x[index]` for integers, slices, None and an ellipsis."""
+    if isinstance(x, tuple):
+        return x[index]
+    parts = list(index) if isinstance(index, tuple) and index[:1] != ("slice",) else [index]
+    if "list" in parts or any(isinstance(one, Indexed) for one in parts):
+        raise NoMeaning("an index that is a tensor or a list")
+    taken = sum(one is not None and one is not ... for one in parts)
+    if not any(one is ... for one in parts):
+        parts.append(...)
+    found, dim = x, 0
+    for one in parts:
+        if one is ...:
+            dim += x.rank - taken
+        elif one is None:
+            found, dim = _unsqueezed(found, dim), dim + 1
+        elif isinstance(one, tuple):
+            found, dim = _cut(c, found, dim, *one[1:]), dim + 1
+        else:
+            found = _selected(c, found, dim=dim, index=one)
+    return found
+
+
+def _cut(c: Site, x: Indexed, dim: int, start: Given, stop: Given, step: Given) -> Indexed:
+    size = x.shape[dim]
+    first = _counted_up(c, size, start or 0)
+    last = size if stop is None else _counted_up(c, size, stop)
+    by = 1 if step is None else step
+    count, rest = c.algebra.divided(last - first, c.size(by))
+    return part(c.algebra, x, dim, first, count if rest == 0 else count + 1, by)
+
+
+def _counted_up(c: Site, size: Index, index: Given) -> Index:
+    return size + c.size(index) if index < 0 else c.size(index)
+
+
+# --- constants, and reads at indices -------------------------------------------------------------
+
+
+def _full(value: float) -> Callable[..., Indexed]:
+    return lambda c, *others, **attributes: Indexed(c.shape, lambda _: c.number(value))
+
+
+def _filled(c: Site, *others: Given, fill_value: Given = None, **attributes: Given) -> Indexed:
+    value = others[-1] if fill_value is None else fill_value
+    if isinstance(value, Indexed):
+        return broadcast(value, c.shape)
+    return Indexed(c.shape, lambda _: c.number(value))
+
+
+def _counted(
+    c: Site,
+    *others: Given,
+    start: Given = 0,
+    step: Given = 1,
+    **attributes: Given,
+) -> Indexed:
+    first, by = c.number(start or 0), c.number(step)
+    return Indexed(c.shape, lambda p: c.algebra.scalar(p[0]) * by + first)
+
+
+def _triangle(sign: int) -> Callable[..., Indexed]:
+    def meaning(c: Site, x: Indexed, *, diagonal: Given = 0) -> Indexed:
+        offset = c.size(diagonal)
+
+        def at(p: Shape) -> Scalar:
+            beyond = (p[-1] - p[-2] - offset) * sign
+            outside = c.algebra.positive(c.algebra.scalar(beyond))
+            return c.algebra.choose(outside, lambda: c.number(0), lambda: x.value(*p))
+
+        return Indexed(x.shape, at)
+
+    return meaning
+
+
+def _taken(c: Site, x: Indexed, index: Indexed, *, dim: int) -> Indexed:
+    def at(p: Shape) -> Scalar:
+        place = c.algebra.place(index.value(p[dim]))
+        return x.value(*p[:dim], place, *p[dim + 1 :])
+
+    return Indexed((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]), at)
+
+
+def _embedded(c: Site, weight: Indexed, index: Indexed, **_: Given) -> Indexed:
+    shape = (*index.shape, weight.shape[1])
+    return Indexed(shape, lambda p: weight.value(c.algebra.place(index.value(*p[:-1])), p[-1]))
+
+
+def _indexed(c: Site, x: Indexed, indices: tuple[Indexed | None, ...]) -> Indexed:
+    """Return `x[indices]`, where the indices are tensors side by side."""
+    dims = [d for d, index in enumerate(indices) if index is not None]
+    if not dims or dims != list(range(dims[0], dims[-1] + 1)):
+        raise NoMeaning("indices in dimensions that are apart")
+    given = [index for index in indices if index is not None]
+    if any(index.kind == "truth" for index in given):
+        raise NoMeaning("an index of truth values")
+    together = each(lambda *values: values, *given)
+    first, rank = dims[0], together.rank
+
+    def at(p: Shape) -> Scalar:
+        places = map(c.algebra.place, together.value(*p[first : first + rank]))
+        return x.value(*p[:first], *places, *p[first + rank :])
+
+    return Indexed((*x.shape[:first], *together.shape, *x.shape[dims[-1] + 1 :]), at)
+
+
+def _gathered(c: Site, x: Indexed, index: Indexed, *, dim: int, **_: Given) -> Indexed:
+    def at(p: Shape) -> Scalar:
+        return x.value(*p[:dim], c.algebra.place(index.value(*p)), *p[dim + 1 :])
+
+    return Indexed(index.shape, at)
+
+
+MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
+    **dict.fromkeys(("aten.clone", "aten.contiguous", "aten.alias", "aten.detach"), _same),
+    "aten.lift_fresh_copy": _same,
+    **dict.fromkeys(("aten.to", "aten._to_copy", "aten.type_as"), _cast),
+    "prims.convert_element_type": _cast,
+    **dict.fromkeys(("aten.view", "aten.reshape", "aten._unsafe_view", "aten.flatten"), _viewed),
+    **dict.fromkeys(("aten.unflatten", "aten.view_as", "aten.reshape_as"), _viewed),
+    **dict.fromkeys(("aten.squeeze", "aten.unsqueeze"), _viewed),
+    **dict.fromkeys(("aten.expand", "aten.expand_as", "aten.broadcast_to"), _expanded),
+    **dict.fromkeys(("aten.t", "aten.mT", "aten.numpy_T", "aten.transpose"), _transposed),
+    "aten.permute": _permuted,
+    "aten.movedim": _moved,
+    "aten.dropout": _dropped,
+    "aten.select": _selected,
+    "aten.slice": _sliced,
+    "aten.narrow": _narrowed,
+    "aten.split": _split,
+    "aten.split_with_sizes": _split,
+    "aten.chunk": _chunk,
+    "aten.unbind": _unbound,
+    "getitem": _got,
+    "aten.cat": lambda c, parts, *, dim=0: joined(c.algebra, parts, dim),
+    "aten.stack": _stacked,
+    **dict.fromkeys(("aten.pad", "aten.constant_pad_nd"), _padded),
+    "aten.repeat": _repeated,
+    "aten.repeat_interleave": _interleaved,
+    **dict.fromkeys(("aten.zeros", "aten.zeros_like", "aten.new_zeros"), _full(0)),
+    **dict.fromkeys(("aten.ones", "aten.ones_like", "aten.new_ones"), _full(1)),
+    **dict.fromkeys(("aten.full", "aten.full_like", "aten.new_full"), _filled),
+    **dict.fromkeys(("aten.arange", "prims.iota"), _counted),
+    "aten.tril": _triangle(1),
+    "aten.triu": _triangle(-1),
+    "aten.index": _indexed,
+    "aten.index_select": _taken,
+    "aten.embedding": _embedded,
+    "aten.gather": _gathered,
+}

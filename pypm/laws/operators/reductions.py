@@ -1,0 +1,193 @@
+"""Meanings of reductions and matrix products."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import reduce
+from typing import Final
+
+from pypm.laws.algebra import Algebra, Given, Indexed, NoMeaning, Scalar, SizesDiffer
+from pypm.laws.operators.einsum import contracted
+from pypm.laws.operators.parts import Meaning, Site
+from pypm.laws.operators.tensors import each, matrix_product, reduced
+
+__all__ = [
+    "PRODUCTS",
+    "REDUCTIONS",
+    "larger",
+    "logsumexp",
+    "matmul",
+    "mean",
+    "softmax",
+    "turned",
+    "var_mean",
+]
+
+HALF: Final = Fraction(1, 2)
+
+
+def larger(a: Algebra, x: Scalar, y: Scalar) -> Scalar:
+    """Return the maximum of two values."""
+    return a.function("max", x, y)
+
+
+# --- reductions ----------------------------------------------------------------------------------
+
+
+def _dims(x: Indexed, dim: Given) -> tuple[int, ...]:
+    if isinstance(dim, int):
+        return (dim % max(x.rank, 1),) if x.rank else ()
+    return tuple(d % x.rank for d in dim) if dim and x.rank else tuple(range(x.rank))
+
+
+def _sum(c: Site, x: Indexed, *, dim: Given = None, keepdim: bool = False, **_: Given) -> Indexed:
+    return reduced(x, _dims(x, dim), keepdim, c.algebra.total)
+
+
+def _amax(c: Site, x: Indexed, *, dim: Given = None, keepdim: bool = False, **_: Given) -> Indexed:
+    return reduced(x, _dims(x, dim), keepdim, c.algebra.largest)
+
+
+def _max(c: Site, x: Indexed, y: Indexed | None = None, **attributes: Given) -> Given:
+    if y is not None:
+        return each(lambda v, w: larger(c.algebra, v, w), x, y)
+    if attributes.get("dim") is None:
+        return _amax(c, x)
+    return (_amax(c, x, **attributes),)  # of the places of the maxima nothing is known
+
+
+def _count(c: Site, x: Indexed, dims: tuple[int, ...]) -> Scalar:
+    sizes = [c.algebra.scalar(x.shape[d]) for d in dims]
+    return reduce(lambda a, b: a * b, sizes, c.algebra.number(1))
+
+
+def mean(c: Site, x: Indexed, *, dim: Given = None, keepdim: bool = False, **_: Given) -> Indexed:
+    """Return the mean over dimensions."""
+    dims = _dims(x, dim)
+    inverse = c.algebra.power(_count(c, x, dims), -1)
+    return each(lambda v: v * inverse, _sum(c, x, dim=dims, keepdim=keepdim))
+
+
+def var_mean(
+    c: Site,
+    x: Indexed,
+    *,
+    dim: Given = None,
+    correction: Given = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    **_: Given,
+) -> tuple[Indexed, Indexed]:
+    """Return variance and mean over dimensions."""
+    dims = _dims(x, dim)
+    average = mean(c, x, dim=dims, keepdim=True)
+    squares = each(lambda v, m: (v - m) * (v - m), x, average)
+    one = int(unbiased) if correction is None else int(correction)
+    inverse = c.algebra.power(_count(c, x, dims) - one, -1)
+    variance = each(lambda v: v * inverse, _sum(c, squares, dim=dims, keepdim=keepdim))
+    return variance, mean(c, x, dim=dims, keepdim=keepdim)
+
+
+def softmax(c: Site, x: Indexed, *, dim: int, **_: Given) -> Indexed:
+    """Return softmax over a dimension."""
+    powers = each(c.algebra.exp, x)
+    sums = _sum(c, powers, dim=dim, keepdim=True)
+    return each(lambda v, s: v * c.algebra.power(s, -1), powers, sums)
+
+
+def logsumexp(c: Site, x: Indexed, *, dim: Given, keepdim: bool = False, **_: Given) -> Indexed:
+    """Return the logarithm of a sum of `exp`."""
+    return each(c.algebra.log, _sum(c, each(c.algebra.exp, x), dim=dim, keepdim=keepdim))
+
+
+def _vector_norm(
+    c: Site,
+    x: Indexed,
+    order: Given = None,
+    *,
+    dim: Given = None,
+    keepdim: bool = False,
+    **k: Given,
+) -> Indexed:
+    given = order.rational if isinstance(order, Indexed) else order or k.get("ord", 2)
+    if given != 2:
+        raise NoMeaning("a norm of another order than 2")
+    squares = _sum(c, each(lambda v: v * v, x), dim=dim, keepdim=keepdim)
+    return each(lambda v: c.algebra.power(v, HALF), squares)
+
+
+REDUCTIONS: Final[dict[str, Meaning]] = {
+    "aten.sum": _sum,
+    "aten.mean": mean,
+    "aten.amax": _amax,
+    "aten.max": _max,
+    "aten.var": lambda c, x, **k: var_mean(c, x, **k)[0],
+    "aten.var_mean": var_mean,
+    "aten.softmax": softmax,
+    "aten._softmax": softmax,
+    "aten.log_softmax": lambda c, x, **k: each(c.algebra.log, softmax(c, x, **k)),
+    "aten._log_softmax": lambda c, x, **k: each(c.algebra.log, softmax(c, x, **k)),
+    "aten.logsumexp": logsumexp,
+    "aten.linalg_vector_norm": _vector_norm,
+}
+
+# --- products ------------------------------------------------------------------------------------
+
+
+def turned(x: Indexed) -> Indexed:
+    """Return a tensor with its last two dimensions swapped."""
+    shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
+    return Indexed(shape, lambda p: x.value(*p[:-2], p[-1], p[-2]))
+
+
+def matmul(c: Site, x: Indexed, y: Indexed, **_: Given) -> Indexed:
+    """Return a matrix product."""
+    return matrix_product(c.algebra, x, y)
+
+
+def _ranked(rank: int) -> Meaning:
+    """Return the meaning of a product that takes operands of one rank alone."""
+
+    def meaning(c: Site, x: Indexed, y: Indexed, **_: Given) -> Indexed:
+        if not x.rank == y.rank == rank:
+            raise SizesDiffer(x.rank, rank)
+        return matmul(c, x, y)
+
+    return meaning
+
+
+def _linear(c: Site, x: Indexed, w: Indexed, b: Indexed | None = None, **_: Given) -> Indexed:
+    found = matmul(c, x, turned(w) if w.rank > 1 else w)
+    return found if b is None else each(lambda v, bias: v + bias, found, b)
+
+
+def _addmm(
+    c: Site,
+    b: Indexed,
+    x: Indexed,
+    y: Indexed,
+    *,
+    alpha: Given = 1,
+    beta: Given = 1,
+    **_: Given,
+) -> Indexed:
+    if x.rank != y.rank or x.rank not in (2, 3):
+        raise SizesDiffer(x.rank, y.rank if x.rank != y.rank else 2)
+    one, two = c.number(alpha), c.number(beta)
+    return each(lambda v, bias: v * one + bias * two, matmul(c, x, y), b)
+
+
+PRODUCTS: Final[dict[str, Meaning]] = {
+    "aten.matmul": matmul,
+    "aten.mm": _ranked(2),
+    "aten.bmm": _ranked(3),
+    "aten.mv": matmul,
+    "aten.dot": matmul,
+    "aten.linear": _linear,
+    "aten.addmm": _addmm,
+    "aten.baddbmm": _addmm,
+    "aten.outer": lambda c, x, y: Indexed(
+        (*x.shape, *y.shape), lambda p: x.value(p[0]) * y.value(p[1])
+    ),
+    "aten.einsum": lambda c, operands, *, equation, **_: contracted(c.algebra, equation, operands),
+}

@@ -1,0 +1,27 @@
+"""Dimensions in the arguments of operators, counted from zero."""
+
+from __future__ import annotations
+
+from pypm.core.operators import Operator
+from pypm.fx.operators import corrections
+from pypm.laws.algebra import Given
+from pypm.laws.formulas import Formula
+
+__all__ = ["count_dims"]
+
+
+def count_dims(operator: Operator, operands: list[Given], attributes: dict[str, Given]) -> None:
+    """Count negative dimensions in arguments from zero, by the rank of the first operand."""
+    first = operands[0] if operands else None
+    while isinstance(first, tuple):
+        first = first[0] if first else None
+    if not isinstance(first, Formula) or isinstance(first.value, tuple):
+        return
+    rank = first.tensor.rank + (operator.name in corrections.OUTPUT_RANKED)
+    names = {p.name for s in operator.signatures for p in s.attributes if p.dimension}
+    for name in names & attributes.keys():
+        value = attributes[name]
+        if isinstance(value, tuple):
+            attributes[name] = tuple(d % max(rank, 1) for d in value)
+        elif isinstance(value, int):
+            attributes[name] = value % max(rank, 1)

@@ -1,0 +1,90 @@
+"""Uses of the names of a way, from which follows what they may stand for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
+from pypm.core.terms import VALUE, Value
+from pypm.laws.algebra import Given
+from pypm.laws.patterns.domains import of_argument
+from pypm.laws.patterns.ways import Applied, Meant, Names, Slot, Spelled, Tree, Way
+
+__all__ = ["dtype_tests", "uses_of"]
+
+
+MASKED: Final = (
+    "aten.scaled_dot_product_attention",
+    "aten._scaled_dot_product_flash_attention_for_cpu",
+)
+"""Operators whose fourth operand is added if it holds numbers, and hides if it holds truth."""
+
+
+def dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
+    """Return the types that a guard says, each with the name that has it."""
+    match guard:
+        case Equal(Attribute(name, "dtype"), Constant(value)) | Equal(
+            Constant(value), Attribute(name, "dtype")
+        ):
+            return [(name, value)]
+    expression = getattr(guard, "expression", None)
+    match expression:
+        case Apply(function, (Attribute(name, "dtype"), Constant(tuple() as values))) if (
+            function.name == "in"
+        ):
+            ordered = sorted(values, key=lambda v: v != torch.float32)
+            return [(name, ordered[0])]
+    return []
+
+
+def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
+    """Return how each slot is used: by its `.value`, in calls, as an operand or an argument."""
+    found: dict[Slot, dict[str, Given]] = {}
+
+    def visit(tree: Tree) -> None:
+        match tree:
+            case Slot():
+                found.setdefault(tree, {})["operand"] = True
+            case Meant(definition, actuals):
+                for slot, parameter in zip(actuals, definition.parameters, strict=True):
+                    found.setdefault(slot, {}).setdefault("calls", []).append(
+                        (definition, parameter)
+                    )
+            case Spelled():
+                for slot in tree.actuals:
+                    found.setdefault(slot, {}).setdefault("spelled", []).append(tree)
+            case Applied(operator, operands):
+                for operand in operands:
+                    visit(operand)
+                if operator.name in MASKED and isinstance(operands[3], Slot):
+                    found[operands[3]]["mask"] = True
+
+    def read(expression: Expression, names: Names) -> None:
+        match expression:
+            case Attribute(name, attribute) if attribute == VALUE:
+                found.setdefault(names[name], {})["value"] = True
+            case Apply(_, arguments):
+                for argument in arguments:
+                    read(argument, names)
+            case Reference() | Attribute() | Constant():
+                pass
+
+    for slot in way.slots:
+        for tree in slot.described:
+            visit(tree)
+        for expression, names in slot.lets:
+            read(expression, names)
+        for name, argument in slot.arguments.items():
+            if isinstance(argument.value, Slot):
+                operators = [t.operator.name for t in slot.described if isinstance(t, Applied)]
+                domain = of_argument(name, *operators[:1])
+                found.setdefault(argument.value, {})["argument"] = domain
+    for guard, names in way.guards:
+        if isinstance(guard, Equal):
+            read(guard.left, names)
+            read(guard.right, names)
+    for tree in way.roots:
+        visit(tree)
+    return found

@@ -1,0 +1,422 @@
+"""Values of the names of a way, as formulas, and guards as equations of sizes and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Final
+
+import torch
+
+from pypm.core.guards import (
+    Attribute,
+    Equal,
+    Expression,
+    Guard,
+    Or,
+    evaluate,
+    holds,
+)
+from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.patterns import Definition
+from pypm.core.records import Record
+from pypm.core.terms import UNDEFINED, VALUE, Value
+from pypm.fx.operators.corrections import named
+from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.formulas import ANYTHING, Formula, Formulas
+from pypm.laws.lemmas import Lemma, Lemmas, takes_shape
+from pypm.laws.operators.meanings import ELEMENTS
+from pypm.laws.patterns.operator_dims import count_dims
+from pypm.laws.patterns.subjects import Subject, is_of_none
+from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of
+from pypm.laws.patterns.ways import (
+    Applied,
+    Argument,
+    Choices,
+    Impossible,
+    Meant,
+    Names,
+    Rejected,
+    Slot,
+    Spelled,
+    Tree,
+    Way,
+)
+from pypm.laws.signatures import signed
+from pypm.laws.sizes import Contradiction, form_of, is_number
+
+__all__ = ["Entered", "Valuation", "entered"]
+
+VIEWS: Final = named(
+    "aten",
+    "view reshape _unsafe_view flatten unflatten view_as reshape_as",
+    "expand slice unsqueeze squeeze",
+)
+"""Operators whose result has the shape that guards say, where arguments may be anything."""
+LIKE_ANOTHER: Final = ("aten.view_as", "aten.reshape_as")
+"""Operators that take the shape of another operand."""
+OF_SEVERAL: Final = ("getitem", "aten.cat", "aten.stack", "aten.einsum", "aten.index")
+"""Operators that take several tensors as one operand."""
+
+
+class Valuation:
+    """Values of slots, computed where they are asked for."""
+
+    def __init__(
+        self, way: Way, formulas: Formulas, lemmas: Lemmas, given: Mapping[Slot, Given]
+    ) -> None:
+        self._way = way
+        self._formulas = formulas
+        self._world = formulas.world
+        self._lemmas = lemmas
+        self._given = given
+        self._results: dict[Spelled, Given] = {}
+        self._bound: dict[Slot, Given] = {}
+        """Values that calls bind."""
+        self._known: dict[Slot, Given] = {}
+        self._under_way: set[Slot] = set()
+        self._equal: list[tuple[Given, Given]] = []
+        """Values that views make equal: checked last, since guards say more of them."""
+        self.shapes: dict[Slot, tuple[Given, ...]] = {}
+        """Shapes that are known beforehand."""
+        self._variables = Variables(way, formulas, lemmas.domains, [*given.values()])
+        self.dtypes = self._variables.dtypes
+        self._uses = self._variables.uses
+        self._aliases = {
+            tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, Slot)
+        }
+
+    def _pick(self, options: Sequence[Given], label: str) -> Given:
+        return self._way.choices.pick(lambda: options, label)
+
+    # --- guards ---
+
+    def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
+        """Make all guards hold, and these values equal. Raises Rejected if that is not possible."""
+        for guard, names in self._way.guards:
+            self._guard(guard, names)
+        failed: Rejected | None = None
+        for one, two in (*equal, *self._equal):
+            try:
+                self._unify(one, two)
+            except Rejected as why:  # another equation may say more
+                failed = failed or why
+        if failed is not None:
+            raise failed
+
+    def _unify(self, one: Given, two: Given) -> None:
+        try:
+            self._world.unify(one, two)
+        except Contradiction as why:
+            known = all(is_number(n) and form_of(n).constant is not None for n in (one, two))
+            raise (Impossible if known else Rejected)(str(why)) from None
+
+    def _guard(self, guard: Guard, names: Names) -> None:
+        match guard:
+            case Or(left, right):
+                known = self._holds(left, names) if is_of_none(left) else None
+                if known is None:  # whatever the sizes: choices depend on choices alone
+                    self._guard((left, right)[self._pick((0, 1), "or")], names)
+                elif not known:
+                    self._guard(right, names)
+                return
+            case Equal(left, right):
+                one, two = self._evaluate(left, names), self._evaluate(right, names)
+                if one is not UNDEFINED and two is not UNDEFINED:
+                    self._unify(one, two)
+                return
+        self._world.unequal.clear()
+        if self._holds(guard, names) is False:
+            for one, two in list(self._world.unequal):  # the guard may hold where they are equal
+                self._unify(one, two)
+            raise Rejected("a guard")
+
+    def _holds(self, guard: Guard, names: Names) -> bool | None:
+        return holds(guard, self._subjects(names))
+
+    def _evaluate(self, expression: Expression, names: Names) -> Value:
+        return evaluate(expression, self._subjects(names))
+
+    def _subjects(self, names: Names) -> Callable[[str], Subject]:
+        return lambda name: Subject(
+            partial(self.value, names[name]), partial(self.attribute, names[name])
+        )
+
+    def attribute(self, slot: Slot, name: str) -> Value:
+        """Return what is known of an attribute of a slot's value, or UNDEFINED."""
+        if name == "dtype":
+            return self.dtypes.get(slot, UNDEFINED)
+        if name in ("device", "tags", "is_contiguous"):
+            return UNDEFINED
+        value = self.value(slot)
+        if isinstance(value, Record):
+            return getattr(value, name, UNDEFINED)
+        if not isinstance(value, Formula):
+            return value if name == VALUE else UNDEFINED
+        if name == VALUE:
+            return value.attributes["given"] if value.name == "number" else UNDEFINED
+        if isinstance(value.value, tuple):
+            return UNDEFINED
+        sizes = self._formulas.sizes(value)
+        match name:
+            case "shape":
+                return sizes
+            case "rank" | "dimension_rank":
+                return len(sizes)
+            case "numel":
+                return prod(sizes)
+        if self._is_opaque(slot):
+            return UNDEFINED
+        found = value.attributes.get(name, UNDEFINED)
+        return UNDEFINED if found is ANYTHING else found
+
+    def _is_opaque(self, slot: Slot) -> bool:
+        """Return whether what computes a value is not to be looked at: others may as well."""
+        while slot not in self._given and slot in self._aliases:
+            slot = self._aliases[slot]
+        return slot in self._given or any(isinstance(t, (Spelled, Meant)) for t in slot.described)
+
+    # --- values ---
+
+    def value(self, slot: Slot) -> Given:
+        """Return the value of a slot. Raises Rejected, NoMeaning."""
+        if slot not in self._known:
+            if slot in self._under_way:
+                raise NoMeaning(f"`{slot.name}` depends on itself")
+            self._under_way.add(slot)
+            try:
+                self._known[slot] = self._computed(slot)
+            finally:
+                self._under_way.remove(slot)
+        return self._known[slot]
+
+    def _computed(self, slot: Slot) -> Given:
+        found: Given = UNDEFINED
+        if slot.lets:
+            found = self._evaluate(*slot.lets[0])
+            if found is UNDEFINED:
+                raise NoMeaning(f"the value of `{slot.name}` is not known")
+        elif slot.described:
+            found = self.tree(slot.described[0], slot)
+        given = self._given.get(slot, UNDEFINED)
+        if found is UNDEFINED and given is UNDEFINED:
+            return self._bound_or_leaf(slot)
+        if found is UNDEFINED:
+            return given
+        if given is not UNDEFINED:
+            self._agree(found, given)
+        return found
+
+    def _agree(self, found: Given, given: Given) -> None:
+        """Reject a way that binds a parameter to another kind of value than is given."""
+        if isinstance(found, Formula) and isinstance(given, Formula):
+            if is_several(found) or is_several(given):
+                raise Rejected("several tensors")
+            self._unify(self._formulas.sizes(found), self._formulas.sizes(given))
+        elif isinstance(found, (tuple, Record)) and type(found) is type(given):
+            one, two = (list(parts_of(value)) for value in (found, given))
+            if len(one) != len(two):
+                raise Impossible("tuples of different lengths")
+            for a, b in zip(one, two, strict=True):
+                self._agree(a, b)
+        elif is_number(found) and is_number(given):
+            self._unify(found, given)
+        elif isinstance(found, Formula) or isinstance(given, Formula) or found != given:
+            raise Impossible("another kind of value")
+
+    def tree(self, tree: Tree, slot: Slot | None = None) -> Given:
+        """Return the value of a tree, which describes the slot."""
+        match tree:
+            case Slot():
+                return self.value(tree)
+            case Meant(definition, actuals):
+                return self._meant(definition, tuple(map(self.value, actuals)), slot)
+            case Spelled():
+                return self._called(tree)
+            case Applied(operator, operands):
+                return self._applied(operator, operands, slot)
+
+    def _called(self, call: Spelled) -> Given:
+        """Return the result of a call by one of its spellings, which also binds names."""
+        if call not in self._results:
+            values = tuple(UNDEFINED if self._is_free(s) else self.value(s) for s in call.actuals)
+            given, names = signed(values)
+            lemma = Lemma(call.definition, call.around, given)
+            self._way.notes.append(lemma)
+            name = f"({call.definition.name})"
+            spelling = self._way.choices.pick(lambda: self._lemmas.spellings(lemma), name)
+            if spelling.lemma.given == given:
+                spelling.settle(self._world, names)
+            replay = spelling.replay(values)
+            found = entered(lemma, values, replay, self._formulas, self._lemmas, self._way.notes)
+            self._results[call] = found.result
+            for slot, one, other in zip(call.actuals, values, found.values, strict=True):
+                if one is UNDEFINED:
+                    self._bound[slot] = other
+            for slot, inner in zip(call.actuals, found.slots, strict=True):
+                if inner in found.dtypes:
+                    self.dtypes.setdefault(slot, found.dtypes[inner])
+        return self._results[call]
+
+    def _is_free(self, slot: Slot) -> bool:
+        """Return whether nothing but calls says the value of a name."""
+        if slot in self._known or slot in self._given or slot in self._bound:
+            return False
+        is_operand = self._uses.get(slot, {}).get("operand")
+        return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
+
+    def _meant(self, definition: Definition, values: tuple[Given, ...], slot: Slot | None) -> Given:
+        """Return the meaning of a call. Where it says how the result depends on its own shape, that
+        is what guards say, or any of the same elements.
+        """
+        mean = partial(
+            self._lemmas.mean, definition, formulas=self._formulas, notes=self._way.notes
+        )
+        if not takes_shape(definition):
+            return mean(values)
+        first = values[0]
+        if not isinstance(first, Formula) or is_several(first):
+            return mean((*values, ()))
+        shape = self._shape(self._formulas.sizes(first), slot)
+        self._equal.append((prod(self._formulas.sizes(first)), prod(shape)))
+        found = mean((*values, shape))
+        if isinstance(found, Formula):
+            self._equal.append((self._formulas.sizes(found), shape))
+        return found
+
+    def _shape(self, own: tuple[Given, ...], slot: Slot | None) -> tuple[Given, ...]:
+        """Return the shape of a view of a tensor of the shape `own`: what guards say, or new."""
+        found = self._said_shape(slot)
+        if found is not None:
+            return found
+        ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
+        chosen = self._pick([None, *ranks], "shape")
+        return own if chosen is None else tuple(self._world.size() for _ in range(chosen))
+
+    def _applied(self, operator: Operator, trees: tuple[Tree, ...], slot: Slot | None) -> Given:
+        said = slot.arguments if slot else {}
+        if operator == LITERAL:
+            return self._literal(said)
+        operands = [self.tree(tree) for tree in trees]
+        if operator in (CONS, NIL):
+            return (operands[0], *operands[1]) if operands else ()
+        needed = 1 + (operator.name in ELEMENTS and operator.name != "aten.clamp")
+        if None in operands[:needed]:
+            raise Impossible("None is no tensor")
+        if operator.name not in OF_SEVERAL and any(map(is_several, operands)):
+            raise Impossible("several tensors as one")
+        attributes: dict[str, Given] = dict.fromkeys(operator.attribute_defaults, ANYTHING)
+        for name, argument in said.items():
+            attributes[name] = self._argument(argument)
+        count_dims(operator, operands, attributes)
+        if attributes.get("keepdim") is ANYTHING:
+            attributes["keepdim"] = self._pick((False, True), "keepdim")
+        is_free = any(
+            value is ANYTHING
+            for name, value in attributes.items()
+            if name not in ("implicit", "dtype")
+        )
+        if (operator.name in VIEWS and is_free) or operator.name in LIKE_ANOTHER:
+            return self._view(operator, operands, slot)
+        return self._formulas.apply(operator.name, operands, attributes)
+
+    def _literal(self, said: Mapping[str, Argument]) -> Given:
+        value = self._argument(said["value"]) if "value" in said else self._world.real()
+        return given_number(self._formulas, value)
+
+    def _argument(self, argument: Argument) -> Given:
+        said = argument.value
+        if said is not None:
+            found = self.value(said) if isinstance(said, Slot) else self._evaluate(*said)
+            return ANYTHING if found is UNDEFINED else found
+        if argument.length is None:
+            return ANYTHING
+        length = evaluate(argument.length, lambda _: UNDEFINED)
+        items = [Argument(argument.items.get(i)) for i in range(int(length))]  # type: ignore[call-overload]
+        return tuple(map(self._argument, items))
+
+    def _view(self, operator: Operator, operands: list[Given], slot: Slot | None) -> Formula:
+        """Return a view in any shape, which guards decide."""
+        x: Formula = operands[0]
+        own = self._formulas.sizes(x)
+        sizes = self._shape(own, slot)
+        rank = len(sizes)
+        kind = operator.name.partition(".")[2]
+        if kind == "slice":
+            self._equal.append((own, sizes))
+            return x
+        if kind == "expand":
+            if rank < len(own):
+                raise Rejected("fewer dimensions")
+            for n, m in zip(own[::-1], sizes[::-1], strict=False):
+                if n != 1:
+                    self._equal.append((n, m))
+            return self._formulas.apply("aten.expand", [x], {}, sizes)
+        self._equal.append((prod(own), prod(sizes)))
+        return self._formulas.apply("aten.view", [x], {}, sizes)
+
+    def _said_shape(self, slot: Slot | None) -> tuple[Given, ...] | None:
+        """Return the shape that a guard says of a slot, or of a name for the same value."""
+        while slot is not None:
+            if slot in self.shapes:
+                return self.shapes[slot]
+            for guard, names in self._way.guards:
+                match guard:
+                    case Equal(Attribute(name, "shape"), other) if names.get(name) is slot:
+                        found = self._evaluate(other, names)
+                        if isinstance(found, tuple):
+                            return found
+            slot = self._aliases.get(slot)
+        return None
+
+    # --- variables ---
+
+    def _bound_or_leaf(self, slot: Slot) -> Given:
+        for call in self._uses.get(slot, {}).get("spelled", ()):
+            if self._is_free(slot):
+                self._called(call)
+        if slot in self._bound:
+            return self._bound[slot]
+        if VALUE not in slot.arguments:
+            return self._variables.value(slot)
+        return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A pattern entered by choices: its result, and the values of its parameters."""
+
+    result: Given
+    values: tuple[Given, ...]
+    slots: tuple[Slot, ...]
+    dtypes: Mapping[Slot, torch.dtype]
+    way: Way
+
+
+def entered(
+    lemma: Lemma,
+    values: Sequence[Given],
+    choices: Choices,
+    formulas: Formulas,
+    lemmas: Lemmas,
+    notes: list[Given],
+) -> Entered:
+    """Return what a pattern computes by choices, for values of its parameters; `UNDEFINED` stands
+    for those that the pattern binds. Raises Rejected, NoMeaning.
+    """
+    way = Way(choices)
+    way.notes = notes
+    definition = lemma.definition
+    slots = {name: way.slot(name) for name in definition.parameters}
+    result = way.slot("result")
+    result.described.append(way.enter(definition, lemma.around, slots))
+    pairs = zip(slots.values(), values, strict=True)
+    given = {slot: value for slot, value in pairs if value is not UNDEFINED}
+    valuation = Valuation(way, formulas, lemmas, given)
+    found = valuation.value(result)
+    valuation.settle()
+    bound = tuple(map(valuation.value, slots.values()))
+    valuation.settle()
+    return Entered(found, bound, tuple(slots.values()), valuation.dtypes, way)

@@ -1,0 +1,336 @@
+"""Ways through patterns: which alternates are taken, and what then describes each name.
+
+A way is a conjunction: terms without alternatives, guards and values of names. Calls of patterns
+that say what they mean are not entered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pypm.core.guards import (
+    And,
+    Apply,
+    Attribute,
+    Constant,
+    Equal,
+    Expression,
+    Guard,
+    Holds,
+    True_,
+)
+from pypm.core.operators import Operator
+from pypm.core.patterns import (
+    Alt,
+    Call,
+    Constrained,
+    Definition,
+    Exists,
+    Fun,
+    Guarded,
+    Let,
+    Mu,
+    Op,
+    Pattern,
+    Var,
+)
+from pypm.core.terms import ARGUMENT, DERIVED, VALUE
+from pypm.core.traverse import children
+from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.forms.polynomials import Factor, Poly
+
+__all__ = [
+    "Applied",
+    "Argument",
+    "Choices",
+    "Impossible",
+    "Meant",
+    "Rejected",
+    "Replay",
+    "Slot",
+    "Spelled",
+    "Tree",
+    "Way",
+    "place_of",
+]
+
+
+class Rejected(Exception):
+    """No graph is matched in this way, or none of the sizes that were chosen."""
+
+
+class Impossible(Rejected):
+    """No graph is matched in this way, whatever the sizes."""
+
+
+@dataclass
+class Choices:
+    """A script of choices; after a run, `advance` makes the next one."""
+
+    script: list[int] = field(default_factory=list)
+    options: list[Sequence[Given]] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    """Names for whose values the choices were made; "" for others."""
+    at: int = 0
+    settled: list[tuple[int, Factor, Poly]] = field(default_factory=list)
+    """Forms of symbols, in the order found, each with the number of choices that it follows from:
+    scripts that begin with these choices find the same.
+    """
+
+    def settle(self, symbol: Factor, form: Poly) -> None:
+        """Note the form that a symbol has to have."""
+        before = self.settled[-1][0] if self.settled else 0
+        self.settled.append((max(self.at, before), symbol, form))
+
+    def choose(self, count: int, label: str = "") -> int:
+        """Return the next choice, below `count`."""
+        return 0 if count == 1 else self.pick(lambda: range(count), label)
+
+    def pick(self, options: Callable[[], Sequence[Given]], label: str = "") -> Given:
+        """Return the next choice among options, which are asked for once for each script's start.
+
+        Raises Rejected if there are none.
+        """
+        if self.at == len(self.script):
+            found = options()
+            if not found:
+                raise Rejected(f"{label} takes no such arguments")
+            self.script.append(0)
+            self.options.append(found)
+            self.labels.append(label)
+        self.at += 1
+        return self.options[self.at - 1][self.script[self.at - 1]]
+
+    @property
+    def taken(self) -> tuple[tuple[str, Given], ...]:
+        """The choices of the last run, each with its label."""
+        made = zip(self.labels, self.options, self.script, strict=True)
+        return tuple((label, options[i]) for label, options, i in made)[: self.at]
+
+    def restart(self) -> None:
+        """Begin the same script again."""
+        self.at = 0
+
+    def advance(self) -> bool:
+        """Go on to the next script; return whether there is one."""
+        self._cut(self.at)
+        self.at = 0
+        while self.script and self.script[-1] + 1 >= len(self.options[-1]):
+            self._cut(-1)
+        if self.script:
+            self.script[-1] += 1
+        self.settled = [s for s in self.settled if s[0] < len(self.script)]
+        return bool(self.script)
+
+    def _cut(self, at: int) -> None:
+        del self.script[at:], self.options[at:], self.labels[at:]
+
+
+class Replay(Choices):
+    """Choices that were made before, made again, but those for the values of some names."""
+
+    def __init__(self, taken: Sequence[tuple[str, Given]], known: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._left = [(label, one) for label, one in taken if label not in known]
+
+    def pick(self, options: Callable[[], Sequence[Given]], label: str = "") -> Given:
+        """Return the next choice with this label. Raises Rejected if there is none."""
+        for place, (other, chosen) in enumerate(self._left):
+            if other == label:
+                del self._left[place]
+                return chosen
+        raise Rejected("a choice that was not made")
+
+
+@dataclass(eq=False)
+class Slot:
+    """A name of a way, with what describes it."""
+
+    name: str
+    described: list[Tree] = field(default_factory=list)
+    lets: list[tuple[Expression, Names]] = field(default_factory=list)
+    arguments: dict[str, Argument] = field(default_factory=dict)
+    """Arguments of the operator that describes it, as far as they are said."""
+
+
+@dataclass(eq=False)
+class Argument:
+    """An argument of an operator as a way says it: its value, or its length and items."""
+
+    value: Said | None = None
+    length: Expression | None = None
+    items: dict[int, Said] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Applied:
+    """An operator applied to trees."""
+
+    operator: Operator
+    operands: tuple[Tree, ...]
+
+
+@dataclass(eq=False)
+class Meant:
+    """A call of a pattern that says what it means."""
+
+    definition: Definition
+    actuals: tuple[Slot, ...]
+
+
+@dataclass(eq=False)
+class Spelled:
+    """A call of a pattern whose meaning is that of its spellings."""
+
+    definition: Definition
+    around: tuple[Definition, ...]
+    """The recursive definitions around it, innermost first, which it may call."""
+    actuals: tuple[Slot, ...]
+
+
+Tree: TypeAlias = Slot | Applied | Meant | Spelled
+Names: TypeAlias = Mapping[str, Slot]
+Said: TypeAlias = tuple[Expression, Names] | Slot
+"""The value of an argument: that of an expression, or of a name that it binds."""
+_Frames: TypeAlias = tuple[Definition, ...]
+"""The recursive definitions around a place, innermost first."""
+
+
+class Way:
+    """One way through patterns, by choices."""
+
+    def __init__(self, choices: Choices) -> None:
+        self.choices = choices
+        self.guards: list[tuple[Guard, Names]] = []
+        self.slots: list[Slot] = []
+        self.roots: list[Tree] = []
+        self.taken: list[Pattern] = []
+        """The alternates that were chosen."""
+        self.offered: dict[int, tuple[Pattern, str]] = {}
+        """All alternates among which was chosen, by identity, each with the pattern it is of."""
+        self.notes: list[Given] = []
+        """Lemmas that the values of the way take for granted."""
+
+    def slot(self, name: str) -> Slot:
+        """Return a new slot."""
+        self.slots.append(Slot(name))
+        return self.slots[-1]
+
+    def enter(self, definition: Definition, around: _Frames, actuals: Mapping[str, Slot]) -> Tree:
+        """Return the body of a definition; what it calls is not entered."""
+        return self.tree(definition.body, actuals, (definition, *around))
+
+    def tree(self, pattern: Pattern, names: Names, frames: _Frames = ()) -> Tree:
+        """Return a pattern as a tree, and note what it says beside. Raises NoMeaning."""
+        match pattern:
+            case Var(name):
+                return names[name]
+            case Op(operator, arguments):
+                return Applied(operator, tuple(self.tree(a, names, frames) for a in arguments))
+            case Alt():
+                return self.tree(self._chosen(pattern, frames), names, frames)
+            case Exists(name, body):
+                return self.tree(body, {**names, name: self.slot(name)}, frames)
+            case Guarded(body, guard):
+                found = self.tree(body, names, frames)
+                self.assume(guard, names)
+                return found
+            case Let(body, name, expression):
+                found = self.tree(body, names, frames)
+                self._let(names[name], expression, names)
+                return found
+            case Constrained(body, inner, name):
+                found = self.tree(body, names, frames)
+                names[name].described.append(self.tree(inner, names, frames))
+                return found
+            case Mu(definition, actuals):
+                return self._called(definition, frames, tuple(names[a] for a in actuals))
+            case Call(index, actuals):
+                slots = tuple(names[a] for a in actuals)
+                return self._called(frames[index], frames[index + 1 :], slots)
+            case Fun():
+                raise NoMeaning("any operator of a class")
+
+    def _called(self, definition: Definition, around: _Frames, slots: tuple[Slot, ...]) -> Tree:
+        if definition.means is not None:
+            return Meant(definition, slots)
+        return Spelled(definition, around, slots)
+
+    def _chosen(self, pattern: Pattern, frames: _Frames) -> Pattern:
+        options = list(_options(pattern))
+        owner = frames[0].name if frames else ""
+        self.offered |= {id(option): (option, owner) for option in options}
+        chosen = options[self.choices.choose(len(options))]
+        self.taken.append(chosen)
+        return chosen
+
+    def assume(self, guard: Guard, names: Names) -> None:
+        """Note a guard, or what it says of the argument of an operator."""
+        match guard:
+            case True_():
+                return
+            case And(left, right):
+                self.assume(left, names)
+                self.assume(right, names)
+                return
+            case Equal(tested, expected) if self._argument(tested, (expected, names), names):
+                return
+            case Holds(Apply(function, (tested, Constant() as expected, *_))) if function.name in (
+                "close",
+                "same_dims",
+                "is_value",
+            ) and self._argument(tested, (expected, names), names):
+                return
+        self.guards.append((guard, names))
+
+    def _let(self, slot: Slot, expression: Expression, names: Names) -> None:
+        if not self._argument(expression, slot, names):
+            slot.lets.append((expression, names))
+
+    def _argument(self, tested: Expression, said: Said, names: Names) -> bool:
+        """Note the value of an argument; return whether the expression names one."""
+        match tested:
+            case Attribute(name, attribute) if _is_argument(attribute) or (
+                attribute == VALUE and isinstance(said, tuple) and isinstance(said[0], Constant)
+            ):
+                self._of(names[name], attribute).value = said
+            case Apply(function, (Attribute(name, attribute), Constant(int() as index))) if (
+                function.name == "item" and _is_argument(attribute)
+            ):
+                self._of(names[name], attribute).items[index] = said
+            case Apply(function, (Attribute(name, attribute),)) if (
+                function.name == "len" and _is_argument(attribute) and not isinstance(said, Slot)
+            ):
+                self._of(names[name], attribute).length = said[0]
+            case _:
+                return False
+        return True
+
+    def _of(self, slot: Slot, attribute: str) -> Argument:
+        name = attribute.removesuffix(ARGUMENT)
+        return slot.arguments.setdefault(name, Argument())
+
+
+def _is_argument(attribute: str) -> bool:
+    return attribute not in DERIVED and attribute != VALUE
+
+
+def _options(pattern: Pattern) -> Iterator[Pattern]:
+    while isinstance(pattern, Alt):
+        yield from _options(pattern.left)
+        pattern = pattern.right
+    yield pattern
+
+
+def place_of(pattern: Pattern) -> str:
+    """Return the line in which an alternate is written."""
+    todo = [pattern]
+    while todo:
+        found = todo.pop(0)
+        span = getattr(found, "span", None)
+        if span is not None:
+            return str(span)
+        todo += children(found)
+    return "?"

@@ -1,0 +1,207 @@
+"""`prove`: verdicts on the laws of rules, from their own patterns and bodies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from pypm.core.rules import Rule, Rules, as_rule_set
+from pypm.core.traverse import free_names
+from pypm.diagnostics import InternalError
+from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.bodies import replaced
+from pypm.laws.contracts import Contracts
+from pypm.laws.equations import Equation
+from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
+from pypm.laws.patterns.ways import Way, place_of
+from pypm.laws.refutation.refuting import LawBroken, difference
+from pypm.laws.sizes import Size, World, is_number
+from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
+
+__all__ = ["equations", "prove"]
+
+SMALL: Final = (None, 0, 1, 2, 3)
+"""Where bodies decline otherwise: the number of a size that has a small sample, 0 for none; sizes
+that a body found to be unequal are also made equal.
+"""
+SHOWN: Final = 3
+"""Alternates that a verdict lists."""
+
+
+def prove(rules: Rules, *, contracts: Contracts | None = None) -> Laws:
+    """Prove that replacements compute what their patterns match, for all sizes.
+
+    Arguments:
+        rules: a rule, a rule set, or a list of those.
+        contracts: lemmas about patterns that are proved already, which other calls share.
+
+    Each way through a rule's pattern is a formula, with the meanings of the patterns that it calls;
+    the rule's body is run on symbolic tensors. Both are brought into one normal form, over the real
+    numbers. Return a `Laws` with a verdict for each rule. Raises TypeError if `rules` are none.
+    """
+    shared = Contracts() if contracts is None else contracts
+    return Laws(tuple(_tried(rule, shared)[0] for rule in as_rule_set(rules)))
+
+
+def equations(rules: Rules, contracts: Contracts) -> Iterator[tuple[str, Equation]]:
+    """Yield the proved equations that verdicts on rules rest on, each with the rule's name."""
+    for rule in as_rule_set(rules):
+        _, outcomes = _tried(rule, contracts)
+        lemmas = contracts.prove(outcomes)
+        for outcome in [*outcomes, *(o for _, some in lemmas.values() for o in some)]:
+            if outcome.kind == "proved" and outcome.equation is not None:
+                yield rule.name, outcome.equation
+
+
+def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
+    """Return the verdict on a rule, with the outcomes of its ways."""
+    nothing = Extent(0, 0, (), (), (), False)
+    if rule.redraws:
+        return Open(rule.name, "the replacement samples its own random numbers", nothing), []
+    if rule.communicates:
+        return Open(rule.name, "the replacement communicates", nothing), []
+    outcomes: list[Outcome] = []
+    for small in SMALL:
+        made = contracts.possible(tried(_maker(rule, contracts, small)))
+        outcomes += [o for o in made if o.kind != "declined" or small is None]
+        law, is_missing = _judged(rule, contracts, outcomes)
+        if not is_missing or not any(o.kind == "declined" for o in outcomes):
+            break
+    return law, outcomes
+
+
+def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[Law, bool]:
+    """Return a verdict by all outcomes, and whether others are missing."""
+    lemmas = contracts.prove(outcomes)
+    proved = [o for o in outcomes if o.kind == "proved"]
+    scope = _extent(proved, lemmas)
+    broken = next((found for o in outcomes if (found := _difference(rule, o)) is not None), None)
+    if broken is not None:
+        return Refuted(rule.name, str(broken), scope), False
+    reason, parted = _why_open(outcomes, lemmas)
+    if reason:
+        where = None if parted is None else parted.parted
+        sides = () if where is None else (where.left, where.right)
+        return Open(rule.name, reason, scope, *sides), False
+    reason = _what_is_missing(outcomes, lemmas)
+    return (Open(rule.name, reason, scope), True) if reason else (Proved(rule.name, scope), False)
+
+
+def _maker(rule: Rule, contracts: Contracts, small: int | None = None) -> Make:
+    names = sorted(frozenset(rule.parameters).union(*map(free_names, rule.roots)))
+
+    def make(way: Way, world: World) -> Equation:
+        world.small = small or 0
+        formulas = Formulas(world)
+        slots = {name: way.slot(name) for name in names}
+        way.assume(rule.guard, slots)
+        way.roots += [way.tree(root, slots) for root in rule.roots]
+        valuation = contracts.valuation(way, formulas, {})
+        valuation.settle()
+        left = tuple(map(valuation.tree, way.roots))
+        valuation.settle()
+        values = {name: valuation.value(slots[name]) for name in rule.parameters}
+        dtypes = {name: valuation.dtypes.get(slots[name]) for name in rule.parameters}
+        world.unequal.clear()
+        try:
+            right = replaced(rule, values, dtypes, left, formulas)
+        except Declined:
+            pairs = [(a, b) for a, b in world.unequal if isinstance(a, Size) and is_number(b)]
+            if small is not None and pairs and way.choices.choose(2, "equal"):
+                world.unify(*pairs[-1])
+            raise
+        for one, two in zip(left, right, strict=False):
+            _settle_shapes(formulas, one, two)
+        return Equation(formulas, left, right)
+
+    return make
+
+
+def _settle_shapes(formulas: Formulas, one: Given, two: Given) -> None:
+    """Make shapes equal: where they are not, PyPM refuses the match."""
+    single = [x for x in (one, two) if isinstance(x, Formula) and not isinstance(x.value, tuple)]
+    if len(single) == 2:
+        shapes = [formulas.sizes(x) for x in single]
+        if len(shapes[0]) != len(shapes[1]):
+            raise Declined("a result of another rank is refused")
+        formulas.world.unify(*shapes)
+
+
+def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:
+    """Return where the sides of an equation differ. Raises InternalError if it is proved."""
+    if outcome.equation is None or outcome.kind not in ("proved", "parted"):
+        return None
+    try:
+        found = difference(outcome.equation)
+    except (NoMeaning, OverflowError):
+        return None
+    if found is not None and outcome.kind == "proved":
+        raise InternalError(f"an equation of `{rule.name}` is proved, and {found}")
+    return found
+
+
+def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]) -> Extent:
+    ranks = {
+        side.tensor.rank
+        for o in proved
+        if o.equation is not None
+        for side in o.equation.left
+        if isinstance(side, Formula)
+    }
+    everything = [*proved, *(o for _, outcomes in lemmas.values() for o in outcomes)]
+    return Extent(
+        len(proved),
+        len(lemmas),
+        tuple(sorted(ranks)),
+        tuple(dict.fromkeys(c for o in proved for c in o.conditions)),
+        tuple(sorted({name for o in proved for name in o.references})),
+        any(o.kind == "bounded" for o in everything),
+    )
+
+
+def _why_open(
+    outcomes: Sequence[Outcome],
+    lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]],
+) -> tuple[str, Outcome | None]:
+    """Return why a rule is not proved, with the outcome that shows it; "" if it is."""
+    owners = [("", list(outcomes)), *((m.definition.name, o) for m, o in lemmas.values())]
+    for owner, some in owners:
+        within = f" in `{owner}`" if owner else ""
+        for outcome in some:
+            if outcome.kind == "parted":
+                at = ", ".join(dict.fromkeys(map(place_of, outcome.way.taken)))
+                return f"the normal forms part{within} ({at})", outcome
+        reasons = Counter(o.reason for o in some if o.kind == "open")
+        if reasons:
+            return reasons.most_common(1)[0][0] + within, None
+    return "", None
+
+
+def _what_is_missing(
+    outcomes: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]
+) -> str:
+    """Return what no proof is about, or ""."""
+    if not any(o.kind == "proved" for o in outcomes):
+        declined = Counter(o.reason for o in outcomes if o.kind == "declined").most_common(1)
+        return f"the body declines: {declined[0][0]}" if declined else "no way was settled"
+    by_definition: dict[int, list[Outcome]] = {}
+    for lemma, some in lemmas.values():
+        by_definition.setdefault(id(lemma.definition), []).extend(some)
+    places = [*_missed(outcomes), *(p for some in by_definition.values() for p in _missed(some))]
+    if places:
+        listed = ", ".join(dict.fromkeys(places[:SHOWN]))
+        return f"alternates that fit no shapes that were tried: {listed}"
+    return ""
+
+
+def _missed(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return the places of alternates that are in no proof, and in no way that a body declines."""
+    offered: dict[int, str] = {}
+    taken: set[int] = set()
+    for outcome in outcomes:
+        offered |= {i: place_of(pattern) for i, (pattern, _) in outcome.way.offered.items()}
+        if outcome.kind in ("proved", "declined"):
+            taken |= {id(pattern) for pattern in outcome.way.taken}
+    return [place for i, place in offered.items() if i not in taken]

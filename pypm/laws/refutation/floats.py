@@ -1,0 +1,80 @@
+"""The algebra of floats: formulas as numbers, for samples of their inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Final
+
+__all__ = ["Floats"]
+
+FUNCTIONS: Final[dict[str, Callable[..., float]]] = {
+    "max": max,
+    "erf": math.erf,
+    "sin": math.sin,
+    "cos": math.cos,
+    "atan": math.atan,
+    "sign": lambda x: math.copysign(float(x != 0), x),
+    "round": lambda x: float(round(x)),
+}
+
+
+class Floats:
+    """Floats; sizes and indices are integers."""
+
+    number = staticmethod(float)
+    scalar = staticmethod(float)
+    place = staticmethod(int)
+    absolute = staticmethod(abs)
+
+    def infinity(self) -> float:
+        """Return minus infinity."""
+        return -math.inf
+
+    def exp(self, value: float) -> float:
+        """Return the exponential."""
+        return math.exp(min(value, 700.0))
+
+    def log(self, value: float) -> float:
+        """Return the logarithm; of zero, minus infinity."""
+        return math.log(value) if value else -math.inf
+
+    def power(self, value: float, exponent: int | Fraction) -> float:
+        """Return a power; NaN where it has no real value."""
+        try:
+            found = float(value) ** float(exponent)
+        except ZeroDivisionError:
+            return math.nan
+        return found if isinstance(found, float) else math.nan
+
+    def function(self, name: str, *values: float) -> float:
+        """Return a function by its name."""
+        return float(FUNCTIONS[name](*values) if len(values) > 1 or name != "max" else values[0])
+
+    def positive(self, value: float) -> float:
+        """Return 1 for a value above zero, else 0."""
+        return float(value > 0)
+
+    def zero(self, value: float) -> float:
+        """Return 1 for zero, else 0."""
+        return float(value == 0)
+
+    def choose(self, condition: float, yes: Callable[[], float], no: Callable[[], float]) -> float:
+        """Return one of two values."""
+        return yes() if condition else no()
+
+    def total(self, size: int, of: Callable[[int], float]) -> float:
+        """Return a sum."""
+        return math.fsum(map(of, range(size)))
+
+    def largest(self, size: int, of: Callable[[int], float]) -> float:
+        """Return a maximum."""
+        return max(map(of, range(size)))
+
+    def divided(self, index: int, by: int) -> tuple[int, int]:
+        """Return quotient and remainder."""
+        return divmod(index, by)
+
+    def split(self, size: int, parts: Sequence[int], is_sum: bool) -> None:
+        """Do nothing: all indices are numbers."""

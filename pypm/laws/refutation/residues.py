@@ -1,0 +1,264 @@
+"""The algebra of refutations: sizes are numbers, values are residues in finite fields, exactly.
+
+A value has a residue in each field of a chain. The order of the next field divides that of the
+multiplicative group of the one before, so that `exp` is a homomorphism: from sums in the next field
+to products in this one. A root is the one of two that is a square itself; where there is none, the
+value is not known. Maxima, comparisons and other functions are drawn at random, the same for the
+same arguments; so equal expressions over the reals may differ here where those occur, and what
+differs is compared in floats as well before it is called different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from itertools import count
+from random import Random
+from typing import Final, TypeAlias
+
+from sympy import isprime  # type: ignore[import-untyped]
+
+from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.forms.symbolic import exact
+
+__all__ = ["Residue", "ResidueAlgebra"]
+
+LEVELS: Final = 3
+"""The number of fields in a chain: values of `exp` of an `exp` are known in the first alone."""
+SQUARES: Final = (2, 3, 5)
+"""Numbers that have roots in all fields."""
+START: Final = 10**9
+
+
+@cache
+def _chain() -> tuple[tuple[int, int], ...]:
+    """Return the primes of the fields, the first largest, each with a number whose powers are as
+    many as the next prime says.
+    """
+    below = next(p for p in count(START) if p % 4 == 3 and isprime(p) and _has_roots(p))
+    found = [(below, 1)]
+    for _ in range(LEVELS - 1):
+        prime = next(
+            p
+            for p in (2 * k * below + 1 for k in count(1))
+            if p % 4 == 3 and isprime(p) and _has_roots(p)
+        )
+        power = (prime - 1) // below
+        generator = next(g for g in (pow(b, power, prime) for b in count(2)) if g != 1)
+        found.insert(0, (prime, generator))
+        below = prime
+    return tuple(found)
+
+
+def _has_roots(prime: int) -> bool:
+    return all(pow(n, (prime - 1) // 2, prime) == 1 for n in SQUARES)
+
+
+Parts: TypeAlias = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Residue:
+    """A value in each field, None where it is not known, and the number it is, if that is known."""
+
+    parts: Parts
+    number: Fraction | None = None
+    is_infinite: bool = False
+    """True for minus infinity."""
+
+    def __add__(self, other: Residue | int) -> Residue:
+        other = _residue(other)
+        if self.is_infinite or other.is_infinite:
+            return _INFINITE
+        return self._with(other, lambda a, b: a + b)
+
+    def __mul__(self, other: Residue | int) -> Residue:
+        other = _residue(other)
+        for one, two in ((self, other), (other, self)):
+            if one.is_infinite:
+                if two.number is None or two.number <= 0:
+                    return Residue((None,) * LEVELS)
+                return _INFINITE
+        return self._with(other, lambda a, b: a * b)
+
+    def _with(self, other: Residue, function: Callable[[int, int], int]) -> Residue:
+        known = self.number is not None and other.number is not None
+        if known:
+            return _residue(function(self.number, other.number))  # type: ignore[arg-type]
+        return Residue(
+            tuple(
+                None if a is None or b is None else function(a, b) % p
+                for a, b, (p, _) in zip(self.parts, other.parts, _chain(), strict=True)
+            )
+        )
+
+    def __neg__(self) -> Residue:
+        return self * -1
+
+    def __sub__(self, other: Residue | int) -> Residue:
+        return self + -_residue(other)
+
+    def __rsub__(self, other: int) -> Residue:
+        return _residue(other) - self
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+_INFINITE: Final = Residue((None,) * LEVELS, is_infinite=True)
+
+
+def _residue(value: Residue | int | Fraction) -> Residue:
+    if isinstance(value, Residue):
+        return value
+    number = Fraction(value)
+    parts = tuple(
+        number.numerator * pow(number.denominator, -1, p) % p if number.denominator % p else None
+        for p, _ in _chain()
+    )
+    return Residue(parts, number)
+
+
+class ResidueAlgebra:
+    """Residues; `seed` decides all values that are drawn."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def drawn(self, *what: Given) -> Residue:
+        """Return a value that depends on these names and on the seed alone."""
+        random = Random(f"{self._seed} {what}")
+        return Residue(tuple(random.randrange(p) for p, _ in _chain()))
+
+    def bit(self, *what: Given) -> Residue:
+        """Return 0 or 1, by these names and the seed alone."""
+        return _residue(Random(f"{self._seed} bit {what}").randrange(2))
+
+    def number(self, value: float) -> Residue:
+        """Return the number that a float stands for."""
+        found = _residue(0)
+        for monomial, coefficient in exact(value).terms.items():
+            term = _residue(coefficient)
+            for of, exponent in monomial:
+                if of[0] == "-inf":
+                    return _INFINITE
+                base = self._square("pi") if of[0] == "pi" else _residue(of[1])
+                term = term * self.power(base, exponent)
+            found = found + term
+        return found
+
+    def _square(self, name: str) -> Residue:
+        root = self.drawn(name)
+        return root * root
+
+    def scalar(self, index: int) -> Residue:
+        """Return an index as a value."""
+        return _residue(index)
+
+    def place(self, value: Residue) -> int:
+        """Return a value as an index."""
+        if value.number is None or value.number.denominator != 1:
+            raise NoMeaning("an index that is computed")
+        return int(value.number)
+
+    def infinity(self) -> Residue:
+        """Return minus infinity."""
+        return _INFINITE
+
+    def exp(self, value: Residue) -> Residue:
+        """Return a power of each field's generator, by the residue in the next field."""
+        if value.is_infinite or value.number == 0:
+            return _residue(0 if value.is_infinite else 1)
+        below = (*value.parts[1:], None)
+        return Residue(
+            tuple(
+                None if x is None else pow(g, x, p)
+                for x, (p, g) in zip(below, _chain(), strict=True)
+            )
+        )
+
+    def log(self, value: Residue) -> Residue:
+        """Return a value that is drawn."""
+        if value.number in (0, 1):
+            return _INFINITE if value.number == 0 else _residue(0)
+        return self.function("log", value)
+
+    def absolute(self, value: Residue) -> Residue:
+        """Return the one of a value and its opposite that is a square."""
+        return self.power(value * value, Fraction(1, 2))
+
+    def power(self, value: Residue, exponent: int | Fraction) -> Residue:
+        """Return a power; of denominators two and four only."""
+        exponent = Fraction(exponent)
+        if (
+            exponent.denominator == 1
+            and value.number is not None
+            and (value.number or exponent > 0)
+        ):
+            return _residue(value.number ** int(exponent))
+        found = list[int | None]()
+        for part, (prime, _) in zip(value.parts, _chain(), strict=True):
+            root, left = part, exponent.denominator
+            while left % 2 == 0 and root is not None:
+                root, left = _square_root(root, prime), left // 2
+            if root is None or left != 1 or (root == 0 and exponent < 0):
+                found.append(None)
+            else:
+                found.append(pow(root, exponent.numerator, prime))
+        return Residue(tuple(found))
+
+    def function(self, name: str, *values: Residue) -> Residue:
+        """Return a value that is drawn; `max` does not depend on the order."""
+        if name == "max":
+            finite = [v for v in dict.fromkeys(values) if not v.is_infinite]
+            if len(finite) < 2:
+                return finite[0] if finite else values[0]
+            numbers = [v.number for v in finite]
+            if None not in numbers:
+                return _residue(max(n for n in numbers if n is not None))
+            values = tuple(sorted(finite, key=repr))
+        if any(part is None for v in values for part in v.parts[:1]):
+            return Residue((None,) * LEVELS)
+        return self.drawn(name, *(value.parts for value in values))
+
+    def positive(self, value: Residue) -> Residue:
+        """Return 1 where a value is above zero; drawn where it is no number."""
+        if value.is_infinite:
+            return _residue(0)
+        if value.number is not None:
+            return _residue(int(value.number > 0))
+        return self.bit("positive", value.parts)
+
+    def zero(self, value: Residue) -> Residue:
+        """Return 1 where a value is zero."""
+        if value.number is not None:
+            return _residue(int(value.number == 0))
+        return _residue(int(not value.is_infinite and value.parts[0] == 0))
+
+    def choose(
+        self, condition: Residue, yes: Callable[[], Residue], no: Callable[[], Residue]
+    ) -> Residue:
+        """Return one of two values."""
+        return yes() if condition.number == 1 else no()
+
+    def total(self, size: int, of: Callable[[int], Residue]) -> Residue:
+        """Return a sum."""
+        return sum(map(of, range(size)), _residue(0))
+
+    def largest(self, size: int, of: Callable[[int], Residue]) -> Residue:
+        """Return a maximum."""
+        return self.function("max", *map(of, range(size)))
+
+    def divided(self, index: int, by: int) -> tuple[int, int]:
+        """Return quotient and remainder."""
+        return divmod(index, by)
+
+    def split(self, size: int, parts: Sequence[int], is_sum: bool) -> None:
+        """Do nothing: all indices are numbers."""
+
+
+def _square_root(value: int, prime: int) -> int | None:
+    root = pow(value, (prime + 1) // 4, prime)
+    return root if root * root % prime == value % prime else None

@@ -1,0 +1,137 @@
+"""Shapes of the results of operators whose meaning asks for it: views, expansions, new tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Final
+
+from pypm.laws.algebra import Given, Indexed, NoMeaning, Shape
+from pypm.laws.sizes import World
+
+__all__ = ["result_shape"]
+
+SIZES: Final = ("size", "shape", "sizes")
+"""Names of the arguments that say a shape."""
+
+
+def result_shape(
+    world: World, name: str, operands: Sequence[Given], attributes: Mapping[str, Given]
+) -> Shape:
+    """Return the shape of a result, as sizes; () for operators whose meaning does not need it.
+
+    Raises NoMeaning if an argument that decides it may be anything.
+    """
+    kind = name.partition(".")[2]
+    if kind.endswith("_like") or kind in ("view_as", "reshape_as", "expand_as"):
+        return sizes_of(world, operands[-1])
+    if kind.startswith("new_") or kind in ("zeros", "ones", "full", "empty"):
+        return tuple(attributes["size"])
+    if kind == "arange":
+        start, step = attributes["start"] or 0, attributes["step"]
+        return ((attributes["end"] - start + step - 1) // step,)
+    if kind == "iota":
+        return (attributes["length"],)
+    if kind == "repeat_interleave" and len(operands) > 1 and attributes["dim"] is not None:
+        times, shape = operands[1].rational, list(sizes_of(world, operands[0]))
+        if times is None:
+            raise NoMeaning("repeats that are a tensor")
+        shape[attributes["dim"]] *= int(times)
+        return tuple(shape)
+    if kind not in _OF_ONE:
+        return ()
+    return tuple(_OF_ONE[kind](list(sizes_of(world, operands[0])), dict(attributes)))
+
+
+def sizes_of(world: World, x: Indexed) -> Shape:
+    """Return the shape of a tensor as sizes."""
+    return tuple(world.sized(n) for n in x.shape)
+
+
+def _viewed(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
+    return _filled(a.get("size", a.get("shape")), prod(shape))
+
+
+def _filled(given: Sequence[Given], total: Given) -> Sequence[Given]:
+    """Return sizes with the one that is -1 computed."""
+    if not isinstance(given, (tuple, list)):
+        raise NoMeaning("a shape that may be anything")
+    sizes = [*given]
+    if -1 in sizes:
+        at = sizes.index(-1)
+        sizes[at] = total // prod([*sizes[:at], *sizes[at + 1 :]])
+    return sizes
+
+
+def _flattened(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
+    if not shape:
+        return [1]
+    start, end = a["start_dim"] % len(shape), a["end_dim"] % len(shape)
+    return [*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]]
+
+
+def _unflattened(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
+    dim = a["dim"] % len(shape)
+    return [*shape[:dim], *_filled(a["sizes"], shape[dim]), *shape[dim + 1 :]]
+
+
+def _squeezed(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
+    dims = a["dim"]
+    dims = range(len(shape)) if dims is None else (dims,) if isinstance(dims, int) else dims
+    gone = {d % len(shape) for d in dims}
+    return [n for d, n in enumerate(shape) if d not in gone or n != 1]
+
+
+def _unsqueezed(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
+    dim = a["dim"] % (len(shape) + 1)
+    return [*shape[:dim], 1, *shape[dim:]]
+
+
+def _expanded(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
+    wanted = a.get("size", a.get("shape"))
+    if not isinstance(wanted, (tuple, list)):
+        raise NoMeaning("a shape that may be anything")
+    own = [1] * (len(wanted) - len(shape)) + shape
+    return [n if isinstance(m, int) and m == -1 else m for n, m in zip(own, wanted, strict=True)]
+
+
+def _sliced(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
+    dim = a.get("dim", 0) % len(shape)
+    start, stop, step = bounds(shape[dim], a.get("start"), a.get("end"), a.get("step", 1))
+    shape[dim] = (stop - start + step - 1) // step
+    return shape
+
+
+def bounds(size: Given, start: Given, stop: Given, step: Given) -> tuple[Given, Given, Given]:
+    """Return the first index of a slice, the one after its last, and its step."""
+    first = 0 if start is None else start + size if start < 0 else start
+    last = size if stop is None or stop > size else stop + size if stop < 0 else stop
+    return first, last, 1 if step is None else step
+
+
+def _narrowed(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
+    shape[a["dim"] % len(shape)] = a["length"]
+    return shape
+
+
+def _repeated(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
+    times = a["repeats"]
+    own = [1] * (len(times) - len(shape)) + shape
+    return [n * m for n, m in zip(own, times, strict=True)]
+
+
+def _permuted(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
+    return [shape[d] for d in a["dims"]]
+
+
+_OF_ONE: Final = {
+    **dict.fromkeys(("view", "reshape", "_unsafe_view"), _viewed),
+    "flatten": _flattened,
+    "unflatten": _unflattened,
+    "squeeze": _squeezed,
+    "unsqueeze": _unsqueezed,
+    **dict.fromkeys(("expand", "broadcast_to"), _expanded),
+    "slice": _sliced,
+    "narrow": _narrowed,
+    "repeat": _repeated,
+}

@@ -1,0 +1,419 @@
+"""Sizes and numbers that are symbols, for ordinary Python code: each carries a sample and its form.
+
+Code that computes with a `Size` or a `Real` also computes its form, a polynomial. A comparison
+comes out as it does for the sample, and is recorded as a condition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, Self, TypeAlias
+
+from pypm.core.terms import Unresolved, Value
+from pypm.laws.forms.functions import power
+from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, rational
+from pypm.laws.forms.printing import shown
+from pypm.laws.forms.symbolic import exact, quotient
+
+__all__ = [
+    "SIGNS",
+    "Assumed",
+    "Contradiction",
+    "Number",
+    "Real",
+    "Size",
+    "World",
+    "form_of",
+    "is_number",
+]
+
+SAMPLES: Final = (
+    (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049, 1051, 1061, 1063, 1069, 1087, 1091, 1093),
+    (1511, 1523, 1531, 1543, 1549, 1553, 1559, 1567, 1571, 1579, 1583, 1597, 1601, 1607, 1609),
+)
+"""Samples of sizes: different primes, for each of two runs."""
+SMALL: Final = 3, 2
+"""Samples of a size that is small."""
+
+
+class Assumed(Exception):
+    """Symbols have to be these polynomials: all is computed again so."""
+
+    def __init__(self, forms: Mapping[Factor, Poly]) -> None:
+        super().__init__(", ".join(f"{shown(factor(of))} = {shown(n)}" for of, n in forms.items()))
+        self.forms = forms
+
+
+class Contradiction(Exception):
+    """Two values that have to be equal are not, or not by what is known here."""
+
+
+@dataclass
+class World:
+    """The symbols of one equation: what they have to be, their samples, and the conditions."""
+
+    run: int = 0
+    """The number of the run, which chooses the samples."""
+    assumptions: dict[Factor, Poly] = field(default_factory=dict)
+    conditions: dict[str, tuple[Poly, str]] = field(default_factory=dict)
+    """Comparisons of a form with zero that came out true, by their text."""
+    unequal: list[tuple[Value, Value]] = field(default_factory=list)
+    """Values that a comparison found to be unequal."""
+    watched: bool = False
+    """True while comparisons are recorded."""
+    frozen: tuple[int, int] = (0, 0)
+    """Sizes and numbers up to these are what they are: no equation says more of them."""
+    _sized: dict[Poly, Size] = field(default_factory=dict)
+    small: int = 0
+    """The number of a size with a small sample; then numbers are above 1; 0 for none."""
+    count: int = 0
+    numbers: int = 0
+
+    def size(self) -> Size:
+        """Return a new size."""
+        self.count += 1
+        return self.sized(factor(("size", f"n{self.count}")))
+
+    def real(self) -> Real:
+        """Return a new number."""
+        self.numbers += 1
+        return self.number(factor(("symbol", f"c{self.numbers}")))
+
+    def resolved(self, form: Poly) -> Poly:
+        """Return a form with what symbols have to be in place of them."""
+        while self.assumptions and form.constant is None:
+            found = {of for m in form.terms for of, _ in m if of in self.assumptions}
+            if not found:
+                break
+            total = Poly({})
+            for monomial, coefficient in form.terms.items():
+                product = rational(coefficient)
+                for of, exponent in monomial:
+                    one = self.assumptions.get(of)
+                    product = product * (
+                        factor(of, exponent) if one is None else power(one, exponent)
+                    )
+                total = total + product
+            form = total
+        return form
+
+    def sized(self, form: Poly | int) -> Size:
+        """Return the size of this form."""
+        given = form if isinstance(form, Poly) else rational(form)
+        if given not in self._sized:
+            found = self.resolved(given)
+            self._sized[given] = Size(self, int(self.sample(found)), found)
+        return self._sized[given]
+
+    def number(self, form: Poly) -> Real:
+        """Return the number of this form."""
+        found = self.resolved(form)
+        return Real(self, float(self.sample(found)), found)
+
+    def sample(self, form: Poly) -> Fraction | float:
+        """Return the sample of a form."""
+        total: Fraction | float = Fraction(0)
+        for monomial, coefficient in form.terms.items():
+            product: Fraction | float = coefficient
+            for of, exponent in monomial:
+                whole = exponent.denominator == 1
+                product = product * self._sample(of) ** (
+                    int(exponent) if whole else float(exponent)
+                )
+            total = total + product
+        return total
+
+    def _sample(self, of: Factor) -> Fraction | float:
+        kind, name = of[0], str(of[-1])
+        if kind == "size":
+            number = int(name[1:].rstrip("'")) + 4 * name.count("'")
+            if self.small and number == self.small:
+                return Fraction(SMALL[self.run])
+            return Fraction(SAMPLES[self.run][number % len(SAMPLES[0])])
+        if kind == "symbol":
+            return bool(self.small) + 0.0123 + int(name[1:]) / 1013 + self.run / 771
+        if kind == "prime":
+            return Fraction(of[1])
+        raise Contradiction("a number without a sample")
+
+    def unify(self, one: Value, two: Value) -> None:
+        """Make two values equal. Raises Assumed if symbols have to be something for that, and
+        Contradiction if they cannot be equal or it is not clear how.
+        """
+        found: dict[Factor, Poly] = {}
+        self._unify(one, two, found)
+        if found:
+            raise Assumed(found)
+
+    def _unify(self, one: Value, two: Value, found: dict[Factor, Poly]) -> None:
+        if isinstance(one, (tuple, list)) and isinstance(two, (tuple, list)):
+            if len(one) != len(two):
+                raise Contradiction("tuples of different lengths")
+            for a, b in zip(one, two, strict=True):
+                self._unify(a, b, found)
+            return
+        if not (is_number(one) and is_number(two)):
+            if one is not two and one != two:
+                raise Contradiction(f"{one} is not {two}")
+            return
+        a, b = self.resolved(form_of(one)), self.resolved(form_of(two))
+        if a == b:
+            return
+        a, b = _without_common(a, b)
+        for symbol, other in (*_solutions(a, b), *_solutions(b, a), *_ones(a, b), *_ones(b, a)):
+            if not self.is_frozen(symbol):
+                found[symbol] = self.assumptions[symbol] = other
+                self._unify(one, two, found)
+                return
+        raise Contradiction(f"{shown(a)} and {shown(b)}")
+
+    def freeze(self) -> None:
+        """Let no equation say more of the symbols that there are: only of new ones."""
+        self.frozen = self.count, self.numbers
+
+    def is_frozen(self, symbol: Factor) -> bool:
+        """Return whether a symbol is as it is."""
+        number = int(str(symbol[1])[1:].rstrip("'"))
+        return number <= self.frozen[symbol[0] == "symbol"]
+
+    def note(self, left: Number, sign: str, right: Value) -> None:
+        """Record a condition."""
+        if self.watched:
+            other = form_of(right)
+            if _is_decided(left.form - other):
+                return
+            self.conditions[f"{shown(left.form)} {sign} {shown(other)}"] = left.form - other, sign
+
+
+def _is_decided(form: Poly) -> bool:
+    """Return whether a form is above zero for all sizes from 2 on, or below zero for all."""
+    shifted = Poly({})
+    for monomial, coefficient in form.terms.items():
+        product = rational(coefficient)
+        for of, exponent in monomial:
+            if of[0] != "size" or exponent.denominator != 1 or exponent < 0:
+                return False
+            product = product * power(factor(of) + 2, exponent)
+        shifted = shifted + product
+    signs = {c > 0 for c in shifted.terms.values()}
+    return len(signs) == 1 and ONE in shifted.terms
+
+
+SIGNS: Final[dict[str, Callable[[float], bool]]] = {
+    "<": lambda n: n < 0,
+    "<=": lambda n: n <= 0,
+    ">": lambda n: n > 0,
+    ">=": lambda n: n >= 0,
+    "=": lambda n: n == 0,
+    "!=": lambda n: n != 0,
+}
+"""Comparisons with zero."""
+
+
+def is_number(value: Value) -> bool:
+    """Return whether a value is a number, maybe a symbol, and no truth value."""
+    return isinstance(value, (int, float, Fraction, Poly)) and not isinstance(value, bool)
+
+
+def form_of(value: Value) -> Poly:
+    """Return the form of a number. Raises Contradiction for other values."""
+    if isinstance(value, (Size, Real)):
+        return value.form
+    if isinstance(value, Poly):
+        return value
+    if isinstance(value, float):
+        return exact(value)
+    if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
+        return rational(value)
+    raise Contradiction(f"{value!r} is no number")
+
+
+def _without_common(one: Poly, two: Poly) -> tuple[Poly, Poly]:
+    """Return two forms divided by the symbols and numbers that all terms of both contain."""
+    every = [dict(m) for form in (one, two) for m in form.terms]
+    common = rational(1)
+    for of in set.intersection(*(set(m) for m in every)) if every else ():
+        common = common * factor(of, -min(m[of] for m in every))
+    shares = [abs(c.numerator) for form in (one, two) for c in form.terms.values()]
+    common = common.scaled(Fraction(1, math.gcd(*shares) or 1))
+    return one * common, two * common
+
+
+def _solutions(one: Poly, two: Poly) -> Iterable[tuple[Factor, Poly]]:
+    """Yield what a symbol that is `one` has to be, numbers before sizes."""
+    if len(one.terms) != 1:
+        return
+    ((monomial, coefficient),) = one.terms.items()
+    if len(monomial) != 1 or coefficient <= 0:
+        return
+    ((of, exponent),) = monomial
+    mentioned = any(g == of for m in two.terms for g, _ in m)
+    if of[0] == "symbol" and exponent == 1 and not mentioned:
+        yield of, two.scaled(1 / coefficient)
+    if of[0] == "size" and exponent == 1 and coefficient == 1 and not mentioned:
+        is_size = all(
+            g[0] == "size" and e > 0 and e.denominator == 1 for m in two.terms for g, e in m
+        )
+        if is_size and all(c.denominator == 1 for c in two.terms.values()):
+            yield of, two
+
+
+def _ones(product: Poly, value: Poly) -> Iterable[tuple[Factor, Poly]]:
+    """Yield sizes that are 1 because their product is."""
+    if value == 1 and len(product.terms) == 1:
+        ((monomial, _),) = product.terms.items()
+        for of in sorted(of for of, _ in monomial if of[0] == "size"):
+            yield of, rational(1)
+
+
+_Compare: TypeAlias = Callable[["Number", Value], bool]
+
+
+def _comparison(name: str, sign: str, opposite: str) -> _Compare:
+    def compare(self: Number, other: Value) -> bool:
+        base = int if isinstance(self, int) else float
+        known = getattr(base, name)(self, other)
+        if known is NotImplemented:
+            return NotImplemented  # type: ignore[no-any-return]
+        found = bool(known)
+        if sign in ("=", "!=") and found is (sign == "!="):
+            self.world.unequal.append((self, other))
+        if is_number(other) and (self.form - form_of(other)).constant is None:
+            self.world.note(self, sign if found else opposite, other)
+        return found
+
+    return compare
+
+
+class Number(Unresolved):
+    """A number with a form."""
+
+    world: World
+    form: Poly
+    __hash__ = object.__hash__
+
+    def equals(self, other: Value) -> bool | None:
+        """Return whether this equals another value for all samples; None if for some."""
+        if not is_number(other):
+            return False
+        left = self.form - form_of(other)
+        if not left.terms:
+            return True
+        return False if left.constant is not None else None
+
+    def less(self, other: Value) -> bool | None:
+        """Return whether the sample is below another value."""
+        return bool(self < other) if is_number(other) else None
+
+    def greater(self, other: Value) -> bool | None:
+        """Return whether the sample is above another value."""
+        return bool(self > other) if is_number(other) else None
+
+    __lt__ = _comparison("__lt__", "<", ">=")
+    __le__ = _comparison("__le__", "<=", ">")
+    __gt__ = _comparison("__gt__", ">", "<=")
+    __ge__ = _comparison("__ge__", ">=", "<")
+    __eq__ = _comparison("__eq__", "=", "!=")
+    __ne__ = _comparison("__ne__", "!=", "=")
+
+
+def _arithmetic(
+    combine: Callable[[Poly, Poly], Poly], swapped: bool = False
+) -> Callable[..., Value]:
+    def method(self: Number, other: Value) -> Value:
+        if not is_number(other):
+            return NotImplemented
+        a, b = (form_of(other), self.form) if swapped else (self.form, form_of(other))
+        floats = isinstance(self, float) or isinstance(other, float)
+        form = combine(a, b)
+        return self.world.number(form) if floats else self.world.sized(form)
+
+    return method
+
+
+def _ratio(a: Poly, b: Poly) -> Poly:
+    return a * power(b, -1)
+
+
+class Size(Number, int):
+    """The size of a dimension, or an integer computed from sizes."""
+
+    def __new__(cls, world: World, sample: int, form: Poly) -> Self:
+        found = int.__new__(cls, sample)
+        found.world, found.form = world, form
+        return found
+
+    __hash__ = int.__hash__
+    __add__ = __radd__ = _arithmetic(lambda a, b: a + b)  # type: ignore[assignment]
+    __mul__ = __rmul__ = _arithmetic(lambda a, b: a * b)  # type: ignore[assignment]
+    __sub__ = _arithmetic(lambda a, b: a - b)  # type: ignore[assignment]
+    __rsub__ = _arithmetic(lambda a, b: a - b, swapped=True)  # type: ignore[assignment]
+
+    def __neg__(self) -> Size:
+        return self.world.sized(-self.form)
+
+    def __truediv__(self, other: Value) -> Real:
+        return self.world.number(_ratio(self.form, form_of(other)))
+
+    def __rtruediv__(self, other: Value) -> Real:
+        return self.world.number(_ratio(form_of(other), self.form))
+
+    def __pow__(self, other: Value) -> Real | Size:  # type: ignore[override]
+        exponent = form_of(other).constant
+        if exponent is None:
+            raise Contradiction("an exponent that is a symbol")
+        form = power(self.form, exponent)
+        return self.world.number(form) if isinstance(other, float) else self.world.sized(form)
+
+    def __floordiv__(self, other: Value) -> Size:
+        return self.world.sized(self._divided(other)[0])
+
+    def __mod__(self, other: Value) -> Size:
+        return self.world.sized(self._divided(other)[1])
+
+    def __rfloordiv__(self, other: Value) -> Size:
+        return self.world.sized(form_of(other)).__floordiv__(self)
+
+    def __rmod__(self, other: Value) -> Size:
+        return self.world.sized(form_of(other)).__mod__(self)
+
+    def _divided(self, other: Value) -> tuple[Poly, Poly]:
+        """Return quotient and rest; a symbol that is divided is a product, and leaves none."""
+        by = form_of(other)
+        whole, rest = quotient(self.form, by)
+        if not rest.terms or rest.constant is not None:
+            return whole, rest
+        if len(rest.terms) == 1:
+            ((monomial, _),) = rest.terms.items()
+            for of, exponent in monomial:
+                if (
+                    exponent == 1
+                    and of[0] == "size"
+                    and not self.world.is_frozen(of)
+                    and not any(g == of for m in by.terms for g, _ in m)
+                ):
+                    raise Assumed({of: by * factor(("size", f"{of[1]}'"))})
+        raise Contradiction(f"{shown(self.form)} divided by {shown(by)}")
+
+
+class Real(Number, float):
+    """A number that is no size, such as an eps."""
+
+    def __new__(cls, world: World, sample: float, form: Poly) -> Self:
+        found = float.__new__(cls, sample)
+        found.world, found.form = world, form
+        return found
+
+    __hash__ = float.__hash__
+    __add__ = __radd__ = _arithmetic(lambda a, b: a + b)  # type: ignore[assignment]
+    __mul__ = __rmul__ = _arithmetic(lambda a, b: a * b)  # type: ignore[assignment]
+    __sub__ = _arithmetic(lambda a, b: a - b)  # type: ignore[assignment]
+    __rsub__ = _arithmetic(lambda a, b: a - b, swapped=True)  # type: ignore[assignment]
+    __truediv__ = _arithmetic(_ratio)  # type: ignore[assignment]
+    __rtruediv__ = _arithmetic(_ratio, swapped=True)  # type: ignore[assignment]
+
+    def __neg__(self) -> Real:
+        return self.world.number(-self.form)

@@ -1,0 +1,333 @@
+"""Torch code run on symbolic tensors: bodies of rules, meanings of patterns, references."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final, Self
+
+import torch
+from torch import Tensor, fx
+from torch.overrides import TorchFunctionMode
+
+from pypm.core.operators import LITERAL
+from pypm.core.records import Record, mapped
+from pypm.fx import describe
+from pypm.kernels.support.registration import reference_of
+from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.formulas import Formula, Formulas
+from pypm.torch_internals import OpOverload, OpOverloadPacket
+
+__all__ = ["SymbolicTensor", "formulas_of", "running", "tensor_of"]
+
+DTYPES: Final = {"real": torch.float32, "whole": torch.int64, "truth": torch.bool}
+
+
+class SymbolicTensor(Tensor):
+    """A tensor of torch that stands for a formula. It has a shape and a type, and no elements."""
+
+    formula: Formula
+    formulas: Formulas
+    dtype_: torch.dtype
+
+    @staticmethod
+    def __new__(cls, formula: Formula, formulas: Formulas, dtype: torch.dtype) -> Self:
+        with _plainly():
+            found: Self = Tensor._make_subclass(cls, torch.empty(0))
+        found.formula, found.formulas, found.dtype_ = formula, formulas, dtype
+        return found
+
+    def __init__(self, *_: Given) -> None:
+        pass
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Given],
+        types: Sequence[type],
+        args: Sequence[Given] = (),
+        kwargs: Mapping[str, Given] | None = None,
+    ) -> Given:
+        """Compute a call of torch by its meaning. Raises NoMeaning."""
+        first = next(_tensors((args, kwargs or {})))
+        return _called(first.formulas, func, args, kwargs or {})
+
+
+class _Running(TorchFunctionMode):
+    """Takes also the calls that make new tensors."""
+
+    def __init__(self, formulas: Formulas) -> None:
+        super().__init__()
+        self._formulas = formulas
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Given],
+        types: Sequence[type],
+        args: Sequence[Given] = (),
+        kwargs: Mapping[str, Given] | None = None,
+    ) -> Given:
+        name = getattr(func, "__name__", "")
+        is_symbolic = name in _NEW or next(_tensors((args, kwargs or {})), None) is not None
+        if _PLAIN.get() or not is_symbolic:
+            return func(*args, **(kwargs or {}))
+        return _called(self._formulas, func, args, kwargs or {})
+
+
+_NEW: Final = frozenset({"zeros", "ones", "full", "empty", "arange", "iota.default"})
+"""Functions that make tensors."""
+_PLAIN: ContextVar[bool] = ContextVar("plain", default=False)
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    token = _PLAIN.set(True)
+    try:
+        yield
+    finally:
+        _PLAIN.reset(token)
+
+
+@contextmanager
+def running(formulas: Formulas) -> Iterator[None]:
+    """Run torch code on symbolic tensors: comparisons of sizes are recorded as conditions."""
+    world = formulas.world
+    before, world.watched = world.watched, True
+    try:
+        with _Running(formulas):
+            yield
+    finally:
+        world.watched = before
+
+
+def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None) -> Given:
+    """Return a value for torch code: formulas become tensors, also inside of tuples and records."""
+    match value:
+        case Formula() if isinstance(value.value, tuple):
+            return tuple(
+                tensor_of(formulas.item(value, i), formulas) for i in range(len(value.value))
+            )
+        case Formula():
+            if value.name == "number" and dtype is None:
+                return _number(formulas, value)
+            known = value.attributes.get("dtype") if value.name == "read" else None
+            found = dtype or known or DTYPES[value.tensor.kind]
+            return SymbolicTensor(value, formulas, found)
+        case Record():
+            return mapped(lambda part: tensor_of(part, formulas), value)
+        case tuple() | list():
+            return type(value)(tensor_of(part, formulas) for part in value)
+    return value
+
+
+def _number(formulas: Formulas, value: Formula) -> Given:
+    constant = value.tensor.rational
+    if constant is None:
+        return formulas.world.number(value.attributes["form"])
+    return int(constant) if constant.denominator == 1 else float(constant)
+
+
+def formulas_of(value: Given, formulas: Formulas) -> Given:
+    """Return a result of torch code with formulas for its tensors."""
+    match value:
+        case SymbolicTensor():
+            return value.formula
+        case Tensor():
+            raise NoMeaning("a tensor that the code made")
+        case tuple() | list():
+            return tuple(formulas_of(part, formulas) for part in value)
+    return formulas.of(value)
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def _called(
+    formulas: Formulas,
+    func: Callable[..., Given],
+    args: Sequence[Given],
+    kwargs: Mapping[str, Given],
+) -> Given:
+    name = getattr(func, "__name__", "")
+    if name == "__get__":
+        return _read(args[0], _ATTRIBUTE(func))
+    if name in _QUESTIONS and isinstance(args[0], SymbolicTensor):
+        return _QUESTIONS[name](args[0], *args[1:], **kwargs)
+    overload = func.default if isinstance(func, OpOverloadPacket) else func
+    reference = reference_of(overload)
+    if reference is not None and isinstance(overload, OpOverload):
+        formulas.references.add(overload._schema.name.replace("::", "."))
+        return reference(*args, **kwargs)
+    return _computed(formulas, func, name, args, kwargs)
+
+
+def _computed(
+    formulas: Formulas,
+    func: Callable[..., Given],
+    name: str,
+    args: Sequence[Given],
+    kwargs: Mapping[str, Given],
+) -> Given:
+    graph = fx.Graph()
+    known: dict[fx.Node, SymbolicTensor] = {}
+
+    def noded(value: Given) -> Given:
+        match value:
+            case SymbolicTensor():
+                node = graph.placeholder("x")
+                node.meta["val"] = value
+                known[node] = value
+                return node
+            case tuple() | list():
+                return type(value)(map(noded, value))
+            case slice():
+                return slice(*map(noded, (value.start, value.stop, value.step)))
+            case Tensor():
+                if value.dim():
+                    raise NoMeaning("a tensor that the code made")
+                with _plainly():
+                    return value.item()
+        return value
+
+    given = tuple(map(noded, args))
+    named = {key: noded(value) for key, value in kwargs.items()}
+    if name in _SWAPPED:
+        node = graph.call_function(_SWAPPED[name], given[::-1])
+    elif name in _INFIX:
+        node = graph.call_function(_INFIX[name], given)
+    elif _is_method(func):
+        node = graph.call_method(name, given, named)
+    else:
+        node = graph.call_function(func, given, named)
+    with _plainly():
+        call = describe(node)
+    if call.operator == LITERAL:
+        return tensor_of(formulas.number(call.attributes["value"]), formulas)
+
+    def operand(value: Given) -> Given:
+        if isinstance(value, fx.Node):
+            return known[value].formula
+        return tuple(map(operand, value)) if isinstance(value, (tuple, list)) else value
+
+    made = formulas.apply(call.operator.name, [operand(a) for a in call.arguments], call.attributes)
+    dtype = _dtype(made, call.attributes.get("dtype"), list(known.values()))
+    if isinstance(made.value, tuple):
+        return tuple(
+            SymbolicTensor(formulas.item(made, i), formulas, dtype) for i in range(len(made.value))
+        )
+    return SymbolicTensor(made, formulas, dtype)
+
+
+def _dtype(made: Formula, given: Given, operands: Sequence[SymbolicTensor]) -> torch.dtype:
+    """Return the type of a result: the one given, or that to which the operands are promoted."""
+    if isinstance(given, torch.dtype):
+        return given
+    kind = "real" if isinstance(made.value, tuple) else made.value.kind
+    if kind != "real":
+        return DTYPES[kind]
+    if made.name == "aten.type_as":
+        return operands[1].dtype_
+    found = operands[0].dtype_ if operands else torch.float32
+    for other in operands[1:]:
+        if other.dtype_.is_floating_point:
+            found = torch.promote_types(found, other.dtype_)
+    return found
+
+
+_ATTRIBUTE: Final = operator.attrgetter("__self__.__name__")
+"""The name of the attribute that a getter reads."""
+
+
+def _is_method(func: Callable[..., Given]) -> bool:
+    """Return whether a function of torch is a method of tensors."""
+    is_descriptor = isinstance(func, (type(Tensor.mul), type(Tensor.__getitem__)))
+    return is_descriptor or getattr(func, "__qualname__", "").startswith("Tensor")
+
+
+_SWAPPED: Final[dict[str, Callable[..., Given]]] = {
+    "__rsub__": operator.sub,
+    "__rdiv__": operator.truediv,
+    "__rtruediv__": operator.truediv,
+    "__rpow__": operator.pow,
+    "__rmatmul__": operator.matmul,
+}
+_INFIX: Final[dict[str, Callable[..., Given]]] = {"__getitem__": operator.getitem}
+
+
+# --- questions about a tensor --------------------------------------------------------------------
+
+
+def _read(x: Given, name: str) -> Given:
+    if isinstance(x, SymbolicTensor):
+        match name:
+            case "shape":
+                return torch.Size(x.formulas.sizes(x.formula))
+            case "mT" | "T":
+                return _computed(x.formulas, getattr, "getattr", (x, name), {})
+            case "device":
+                return torch.device("cpu")
+            case "grad" | "requires_grad":
+                return None if name == "grad" else False
+            case "ndim":
+                return x.formula.tensor.rank
+            case "dtype":
+                return x.dtype_
+        return _plain(x, name)
+    with _plainly():
+        return getattr(x, name)
+
+
+def _plain(x: SymbolicTensor, name: str, *given: Given) -> Given:
+    """Return what a tensor of the type, without elements, answers."""
+    with _plainly():
+        found = getattr(torch.empty(0, dtype=x.dtype_), name)
+        return found(*given) if callable(found) else found
+
+
+def _strides(x: SymbolicTensor, dim: int | None = None) -> Given:
+    found: list[Given] = [1]
+    for size in reversed(x.formulas.sizes(x.formula)[1:]):
+        found.insert(0, found[0] * size)
+    del found[x.formula.tensor.rank :]
+    return tuple(found) if dim is None else found[dim]
+
+
+def _size(x: SymbolicTensor, dim: int | None = None) -> Given:
+    sizes = torch.Size(x.formulas.sizes(x.formula))
+    return sizes if dim is None else sizes[dim]
+
+
+def _numel(x: SymbolicTensor) -> Given:
+    found: Given = 1
+    for size in x.formulas.sizes(x.formula):
+        found = found * size
+    return found
+
+
+_QUESTIONS: Final[dict[str, Callable[..., Given]]] = {
+    "size": _size,
+    "numel": _numel,
+    "nelement": _numel,
+    "__len__": lambda x: _size(x, 0),
+    **{
+        name: lambda x, *given, name=name: _plain(x, name, *given)
+        for name in ("is_floating_point", "is_complex", "element_size", "storage_offset")
+    },
+    "dim": lambda x: x.formula.tensor.rank,
+    "ndimension": lambda x: x.formula.tensor.rank,
+    "is_contiguous": lambda x, **_: True,
+    "stride": _strides,
+}
+
+
+def _tensors(value: Given) -> Iterator[SymbolicTensor]:
+    match value:
+        case SymbolicTensor():
+            yield value
+        case tuple() | list():
+            for part in value:
+                yield from _tensors(part)
+        case dict():
+            yield from _tensors(tuple(value.values()))

@@ -1,0 +1,118 @@
+"""Verdicts on rules, as values, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Final, TypeAlias, assert_never
+
+__all__ = ["WORDS", "Extent", "Law", "Laws", "Open", "Proved", "Refuted", "extent"]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The extent of a verdict."""
+
+    cases: int
+    """Equations between pattern and replacement, one for each choice of alternates and shapes."""
+    lemmas: int
+    """Equations between a pattern that is called and its meaning, of one kind of arguments each."""
+    ranks: tuple[int, ...]
+    """Ranks of the results."""
+    conditions: tuple[str, ...]
+    """Comparisons of sizes and numbers that came out true in the rule's body."""
+    assumed: tuple[str, ...]
+    """Kernels that are taken to compute their references."""
+    is_bounded: bool
+    """True if a recursive pattern without a meaning was entered to depth 1 alone."""
+
+
+@dataclass(frozen=True)
+class Proved:
+    """Both sides are equal over the reals, for all sizes within the extent."""
+
+    rule: str
+    scope: Extent
+
+
+@dataclass(frozen=True)
+class Refuted:
+    """Both sides differ, in exact arithmetic and in floats."""
+
+    rule: str
+    counterexample: str
+    scope: Extent
+
+
+@dataclass(frozen=True)
+class Open:
+    """Neither was shown, or not for all that the pattern matches."""
+
+    rule: str
+    reason: str
+    scope: Extent
+    left: str = ""
+    right: str = ""
+    """The normal forms of both sides where they part, if they do."""
+
+
+Law: TypeAlias = Proved | Refuted | Open
+WORDS: Final = {Proved: "proved", Refuted: "refuted", Open: "open"}
+
+
+@dataclass(frozen=True)
+class Laws:
+    """Verdicts on rules, in their order."""
+
+    verdicts: tuple[Law, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Return whether all rules are proved."""
+        return all(isinstance(verdict, Proved) for verdict in self.verdicts)
+
+    def of(self, rule: str) -> Law:
+        """Return the verdict on the rule of this name. Raises KeyError."""
+        for verdict in self.verdicts:
+            if verdict.rule == rule:
+                return verdict
+        raise KeyError(rule)
+
+    def to_json(self) -> str:
+        """Return the verdicts as JSON."""
+        listed = [{"verdict": WORDS[type(v)], **asdict(v)} for v in self.verdicts]
+        return json.dumps(listed, indent=2)
+
+    def __str__(self) -> str:
+        return "\n".join(line for verdict in self.verdicts for line in _lines(verdict))
+
+
+def _lines(verdict: Law) -> Iterator[str]:
+    match verdict:
+        case Proved(rule, scope):
+            yield f"{rule}: proved for {extent(scope)}"
+        case Refuted(rule, counterexample):
+            yield f"{rule}: REFUTED: {counterexample}"
+        case Open(rule, reason, scope, left, right):
+            yield f"{rule}: open: {reason}"
+            if scope.cases:
+                yield f"    proved for {extent(scope)}"
+            if left:
+                yield f"    pattern:     {left}"
+                yield f"    replacement: {right}"
+        case _:
+            assert_never(verdict)
+
+
+def extent(scope: Extent) -> str:
+    """Return an extent in words."""
+    ranks = ", ".join(map(str, scope.ranks))
+    parts = [f"all sizes of rank {ranks}", f"{scope.cases} cases by {scope.lemmas} lemmas"]
+    if scope.is_bounded:
+        parts.append("recursion to depth 1")
+    if scope.assumed:
+        parts.append("assuming the reference of " + ", ".join(scope.assumed))
+    if scope.conditions:
+        parts.append("where " + " and ".join(scope.conditions))
+    return "; ".join(parts)

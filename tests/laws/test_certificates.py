@@ -1,0 +1,79 @@
+"""The checker extracted from Coq accepts certificates of what is proved, and no damaged ones."""
+
+from __future__ import annotations
+
+from math import isclose
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from pypm.laws.certified.certificates import certificates, written
+from pypm.laws.equations import compared
+from pypm.rules import activation, norm
+from pypm.tools.cli import app
+from tests.laws.expressions import damaged, parsed, shown, value
+from tests.laws.pairs import FALSE, TRUE
+from tests.laws.sides import between
+from tests.properties.oracle import ask, require_oracle
+
+SEEDS = range(3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def oracle() -> None:
+    require_oracle()
+
+
+def answers(table):
+    """The answers on all certificates of a table of pairs, by name."""
+    queries = {}
+    for name in table:
+        equation = between(*table[name])
+        compared(equation)
+        queries |= {f"equation\t{a}\t{b}": name for a, b in written(equation)}
+    return list(zip(queries.values(), ask(list(queries)), strict=True))
+
+
+def differ(one, two) -> bool:
+    try:
+        return any(not isclose(value(one, s, {}), value(two, s, {}), rel_tol=1e-6) for s in SEEDS)
+    except (OverflowError, ZeroDivisionError, TypeError):
+        return False
+
+
+def test_true_equations_are_accepted() -> None:
+    assert {name for name, answer in answers(TRUE) if answer != "accepted"} == set()
+
+
+def test_false_equations_are_refused() -> None:
+    found = answers(FALSE)
+    refused = {name for name, answer in found if answer.startswith("refused")}
+    assert refused == {name for name, _ in found}
+
+
+def test_norms_and_activations_are_accepted_and_damaged_ones_refused() -> None:
+    found = certificates([norm.rms_norm, norm.layer_norm, activation.whole])
+    assert found.missing == ()
+    assert set(ask(found.queries)) == {"accepted"}
+    random = Random(0)
+    wrong = []
+    for query in random.sample(found.queries, 150):
+        _, *sides = query.split("\t")
+        trees = [parsed(side) for side in sides]
+        assert not differ(*trees)
+        place = random.randrange(2)
+        trees[place] = damaged(trees[place], random)
+        if differ(*trees):
+            wrong.append("\t".join(["equation", *map(shown, trees)]))
+    assert len(wrong) > 100
+    assert all(answer.startswith("refused") for answer in ask(wrong))
+
+
+def test_the_command_writes_certificates(tmp_path) -> None:
+    path = tmp_path / "queries"
+    rules = ["tests.laws.test_prove:softmax", "tests.laws.test_prove:no_copies"]
+    result = CliRunner().invoke(app, ["prove", *rules, "--certificates", str(path)])
+    assert result.exit_code == 0, result.output
+    queries = path.read_text().splitlines()
+    assert len(queries) > 10 and set(ask(queries)) == {"accepted"}

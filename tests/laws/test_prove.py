@@ -1,0 +1,138 @@
+"""Verdicts on rules: what is proved, refuted or open, by contracts of patterns."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pypm import let, pattern, rule, var
+from pypm.fx import aten
+from pypm.laws.verdicts import Open, Proved, Refuted
+from pypm.rules import activation, norm
+from pypm.tools import prove
+
+
+@pattern(means=lambda x: x * torch.sigmoid(x))
+def Silu(x):
+    return x * aten.sigmoid(x)
+
+
+@pattern
+def Silu(x):
+    return x / (aten.exp(-x) + 1)
+
+
+@pattern(means=lambda x: x * torch.sigmoid(x))
+def Wrong(x):
+    return x * aten.sigmoid(x) | x / (aten.exp(x) + 1)
+
+
+@pattern(means=lambda x: x)
+def Copies(x):  # recursion: any number of copies
+    return aten.clone(Copies(x), ...) | x
+
+
+@pattern
+def Scaled(x, scale):
+    c = var()
+    let(scale=c.value)
+    return aten.softmax(x * c, -1, None)
+
+
+@rule(Silu)
+def silu(x):
+    return F.silu(x)
+
+
+@pattern
+def Twice(x):
+    return Wrong(x) * 2
+
+
+@rule(Twice)
+def wrong_alternate(x):
+    return F.silu(x) * 2
+
+
+@rule(Silu)
+def wrong_sign(x):
+    return F.silu(-x)
+
+
+@rule(Copies)
+def no_copies(x):
+    return x
+
+
+@rule(Scaled)
+def softmax(x, scale):
+    e = torch.exp(x * scale)
+    return e / e.sum(-1, True)
+
+
+@rule(Scaled)
+def scaled_after(x, scale):
+    return torch.softmax(x, -1) * scale
+
+
+@rule(Scaled)
+def of_wide_rows(x, scale):
+    assert x.rank > 0
+    if x.shape[-1] < 100:
+        return x
+    return torch.softmax(x * scale, -1)
+
+
+@rule(Scaled)
+def of_a_sample(x, scale):
+    return torch.softmax(x * (scale if scale > 1e9 else float(str(float(scale)))), -1)
+
+
+@rule(Scaled)
+def without_a_meaning(x, scale):
+    return torch.fft.fft(x).real
+
+
+@pytest.mark.parametrize("true", [silu, no_copies, softmax])
+def test_proved(true) -> None:
+    law = prove(true).of(true.name)
+    assert isinstance(law, Proved), law
+    assert law.scope.cases >= 4 and law.scope.conditions == ()
+
+
+@pytest.mark.parametrize("false", [wrong_sign, scaled_after])
+def test_refuted(false) -> None:
+    laws = prove(false)
+    assert isinstance(laws.of(false.name), Refuted) and not laws.ok
+    assert "REFUTED" in str(laws) and " is not " in str(laws)
+
+
+def test_a_wrong_alternate_is_named() -> None:
+    law = prove(wrong_alternate).of("wrong_alternate")
+    assert isinstance(law, Open) and "`Wrong`" in law.reason and law.left != law.right
+
+
+def test_comparisons_of_sizes_are_conditions() -> None:
+    law = prove(of_wide_rows).of("of_wide_rows")
+    assert isinstance(law, Proved)
+    assert any(c.endswith(">= 100") for c in law.scope.conditions)
+
+
+def test_a_sample_is_no_proof() -> None:
+    law = prove(of_a_sample).of("of_a_sample")
+    assert not isinstance(law, Proved)
+
+
+def test_operators_without_a_meaning_are_named() -> None:
+    law = prove(without_a_meaning).of("without_a_meaning")
+    assert isinstance(law, Open) and "fft" in law.reason
+
+
+def test_shipped_rules_are_proved() -> None:
+    laws = prove([norm.rms_norm, norm.layer_norm, activation.whole])
+    assert laws.ok, str(laws)
+    words = [each["verdict"] for each in json.loads(laws.to_json())]
+    assert words == ["proved"] * 3
