@@ -18,6 +18,7 @@ from pypm.fx import describe
 from pypm.kernels.support.registration import reference_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.operator_dims import count_dims
 from pypm.torch_internals import OpOverload, OpOverloadPacket
 
 __all__ = ["SymbolicTensor", "formulas_of", "running", "tensor_of"]
@@ -211,7 +212,9 @@ def _computed(
             return known[value].formula
         return tuple(map(operand, value)) if isinstance(value, (tuple, list)) else value
 
-    made = formulas.apply(call.operator.name, [operand(a) for a in call.arguments], call.attributes)
+    operands, attributes = [operand(a) for a in call.arguments], dict(call.attributes)
+    count_dims(call.operator, operands, attributes)
+    made = formulas.apply(call.operator.name, operands, attributes)
     dtype = _dtype(made, call.attributes.get("dtype"), list(known.values()))
     if isinstance(made.value, tuple):
         return tuple(
