@@ -54,7 +54,7 @@ def _called(rule: Rule, given: dict[str, Given], formulas: Formulas) -> object:
         with running(formulas):
             return rule.replacement(**given)
     except SizesDiffer:
-        raise NoMeaning("the body needs sizes to be equal that no guard makes equal") from None
+        raise NoMeaning("the body needs sizes or dimensions that no guard ensures") from None
     except (NoMeaning, Indivisible, Assumed, Contradiction):
         raise
     except Exception as error:

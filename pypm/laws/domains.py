@@ -9,16 +9,19 @@ from pypm.core.patterns import Call, Constrained, Definition, Fun, Let, Mu, Op, 
 from pypm.core.terms import VALUE, exact
 from pypm.core.traverse import children
 
-__all__ = ["NUMBER", "SIZE", "TENSOR", "UNKNOWN", "Domain", "Domains", "of_argument"]
+__all__ = ["NUMBER", "PLACE", "SIZE", "TENSOR", "UNKNOWN", "Domain", "Domains", "of_argument"]
 
 NUMBER: Final = "number"
 TENSOR: Final = "tensor"
 SIZE: Final = "size"
+PLACE: Final = "place"
 UNKNOWN: Final = "unknown"
 Domain: TypeAlias = dict[object, object]
-"""Values by a key: `NUMBER`, `TENSOR` and `UNKNOWN` stand for themselves, constants for one."""
+"""Values by a key; one of the five words above is its own value."""
 NUMBERS: Final = frozenset({"eps", "alpha", "beta", "scale", "p", "negative_slope"})
 """Arguments of operators that are numbers."""
+PLACES: Final = frozenset({"start", "end", "length"})
+"""Arguments that are places along a dimension: taken to be numbers from 1 on."""
 TRUTHS: Final = frozenset({"is_causal", "enable_gqa", "keepdim"})
 """Arguments that are truth values."""
 ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "neg", "pow", "ratio"})
@@ -79,6 +82,8 @@ def of_argument(name: str) -> Domain:
     """Return the kinds of values that an argument of an operator may have, by its name."""
     if name in NUMBERS:
         return {NUMBER: NUMBER} | ({None: None} if name == "scale" else {})
+    if name in PLACES:
+        return {PLACE: PLACE}
     if name in TRUTHS:
         return {False: False, True: True}
     return {UNKNOWN: UNKNOWN}

@@ -133,13 +133,17 @@ class Formulas:
         self.references: set[str] = set()
         """Names of kernels whose reference was computed in their place."""
         self.reads = 0
+        self._names: set[str] = set()
         self._evaluation = Evaluation(self.algebra, _same, _same, _symbolic)
 
     def read(self, shape: Sequence[Given], kind: str = "real", name: str = "") -> Formula:
-        """Return a variable of this shape."""
+        """Return a variable of this shape. A name that is taken is replaced by another."""
         self.reads += 1
+        is_new = name and name not in self._names
+        name = name if is_new else f"x{self.reads}"
+        self._names.add(name)
         forms = tuple(self.world.resolved(form_of(n)) for n in shape)
-        attributes = {"name": name or f"x{self.reads}", "kind": kind}
+        attributes = {"name": name, "kind": kind}
         made = Formula("read", (), attributes, Indexed((), lambda _: None), forms)
         made.value = self._evaluation.of(made)
         return made
@@ -176,7 +180,7 @@ class Formulas:
         given = tuple(map(self.of, operands))
         values = [self._evaluation.of(x) for x in given]
         if shape is None:
-            found = result_shape(self.world, name, values, attributes)
+            found = self._result_shape(name, values, attributes)
         else:
             found = tuple(shape)
         forms = tuple(self.world.resolved(form_of(n)) for n in found)
@@ -185,6 +189,19 @@ class Formulas:
         self._evaluation.known[id(made)] = made.value
         self._kept.append(made)
         return made
+
+    def _result_shape(
+        self, name: str, values: Sequence[Given], attributes: Mapping[str, Given]
+    ) -> Shape:
+        """Return the shape of a result; comparisons of sizes that decide it become conditions."""
+        world = self.world
+        before, world.watched = world.watched, True
+        try:
+            return result_shape(world, name, values, attributes)
+        except (IndexError, ValueError, ZeroDivisionError):
+            raise SizesDiffer(0, 1) from None  # an operand of too few dimensions
+        finally:
+            world.watched = before
 
     @cached_property
     def _kept(self) -> list[Formula]:

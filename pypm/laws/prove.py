@@ -91,6 +91,8 @@ def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:
         found = difference(outcome.equation)
     except (NoMeaning, OverflowError):
         return None
+    if outcome.way.unknown:
+        return None  # what differs may be excluded by a guard
     if found is not None and outcome.kind == "proved":
         raise InternalError(f"an equation of `{rule.name}` is proved, and {found}")
     return found
@@ -109,7 +111,7 @@ def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Ou
         len(proved),
         len(lemmas),
         tuple(sorted(ranks)),
-        tuple(dict.fromkeys(c for o in proved for c in o.conditions)),
+        tuple(dict.fromkeys(c for o in everything for c in o.conditions)),
         tuple(sorted({name for o in proved for name in o.references})),
         any(o.way.is_bounded for o in everything),
     )

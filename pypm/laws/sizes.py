@@ -59,6 +59,8 @@ class World:
     assumptions: dict[Factor, Poly] = field(default_factory=dict)
     conditions: dict[str, tuple[Poly, str]] = field(default_factory=dict)
     """Comparisons of a form with zero that came out true, by their text."""
+    hypotheses: list[tuple[Poly, str]] = field(default_factory=list)
+    """Comparisons with zero that came out true in guards."""
     unequal: list[tuple[object, object]] = field(default_factory=list)
     """Values that a comparison found to be unequal."""
     watched: bool = False
@@ -66,11 +68,19 @@ class World:
     _sized: dict[Poly, Size] = field(default_factory=dict)
     count: int = 0
     numbers: int = 0
+    places: int = 0
 
     def size(self) -> Size:
         """Return a new size."""
         self.count += 1
         return self.sized(factor(("size", f"n{self.count}")))
+
+    def place(self) -> Size:
+        """Return a new place along a dimension; that it is not 0 or negative is a condition."""
+        self.places += 1
+        found = self.sized(factor(("size", f"p{self.places}")))
+        self.conditions[f"{shown(found.form)} >= 1"] = found.form - 1, ">="
+        return found
 
     def real(self) -> Real:
         """Return a new number."""
@@ -125,6 +135,8 @@ class World:
         kind, name = of[0], str(of[-1])
         if kind == "size":
             number = int(name[1:].rstrip("'")) + 4 * name.count("'")
+            if name[0] == "p":  # a place: less than sizes are
+                return Fraction(5 + 6 * number + self.run)
             return Fraction(SAMPLES[self.run][number % len(SAMPLES[0])])
         if kind == "symbol":
             return 0.0123 + int(name[1:]) / 1013 + self.run / 771
@@ -161,11 +173,11 @@ class World:
         raise Contradiction(f"{shown(a)} and {shown(b)}")
 
     def note(self, left: Number, sign: str, right: object) -> None:
-        """Record a condition."""
-        if self.watched:
-            other = form_of(right)
-            if _is_decided(left.form - other):
-                return
+        """Record a comparison: a condition, or a hypothesis."""
+        other = form_of(right)
+        if not self.watched:
+            self.hypotheses.append((left.form - other, sign))
+        elif not _is_decided(left.form - other):
             self.conditions[f"{shown(left.form)} {sign} {shown(other)}"] = left.form - other, sign
 
 
@@ -213,7 +225,10 @@ def form_of(value: object) -> Poly:
 
 
 def _without_common(one: Poly, two: Poly) -> tuple[Poly, Poly]:
-    """Return two forms divided by the symbols and numbers that all terms of both contain."""
+    """Return two forms without common terms, divided by what all terms of both contain."""
+    difference = one - two
+    one = Poly({m: c for m, c in difference.terms.items() if c > 0})
+    two = Poly({m: -c for m, c in difference.terms.items() if c < 0})
     every = [dict(m) for form in (one, two) for m in form.terms]
     common = rational(1)
     for of in set.intersection(*(set(m) for m in every)) if every else ():

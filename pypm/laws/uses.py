@@ -10,10 +10,21 @@ from pypm.laws.algebra import Given
 from pypm.laws.domains import of_argument
 from pypm.laws.ways import Application, Meant, Names, Slot, Tree, Way
 
-__all__ = ["dtype_tests", "uses_of"]
+__all__ = ["type_of", "uses_of"]
 
 
-def dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
+def type_of(slot: Slot, way: Way) -> tuple[torch.dtype | None, str]:
+    """Return the type that a guard says of a slot, and whether it is of numbers or truth values."""
+    for guard, names in way.guards:
+        for tested, expected in _dtype_tests(guard):
+            if names.get(tested) is slot and isinstance(expected, torch.dtype):
+                if expected.is_floating_point:
+                    return expected, "real"
+                return expected, "truth" if expected == torch.bool else "whole"
+    return None, "real"
+
+
+def _dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
     """Return the types that a guard says, each with the name that has it."""
     match guard:
         case Equal(Attribute(name, "dtype"), Constant(value)) | Equal(

@@ -9,7 +9,6 @@ from typing import Final
 import torch
 
 from pypm.core.guards import (
-    Apply,
     Attribute,
     Equal,
     Expression,
@@ -24,12 +23,13 @@ from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED, VALUE, Unmade, Value
 from pypm.fx.operators.corrections import named
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.domains import NUMBER, SIZE, TENSOR, UNKNOWN, Domain, Domains
+from pypm.laws.domains import NUMBER, PLACE, SIZE, TENSOR, UNKNOWN, Domain, Domains
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
 from pypm.laws.operator_dims import count_dims
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.sizes import Contradiction, form_of, is_number
-from pypm.laws.uses import dtype_tests, uses_of
+from pypm.laws.unknown_guards import is_about_sizes, is_of_none, lacks_a_dimension
+from pypm.laws.uses import type_of, uses_of
 from pypm.laws.ways import (
     Application,
     Argument,
@@ -111,6 +111,8 @@ class Valuation:
         self._under_way: set[Slot] = set()
         self._equal: list[tuple[Given, Given]] = []
         """Values that views make equal: checked last, since guards say more of them."""
+        self._whole: list[tuple[Given, Given]] = []
+        """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
         self.dtypes: dict[Slot, torch.dtype] = {}
         self.shapes: dict[Slot, tuple[Given, ...]] = {}
         """Shapes that are known beforehand."""
@@ -128,6 +130,9 @@ class Valuation:
             self._guard(guard, names)
         for one, two in (*equal, *self._equal):
             self._unify(one, two)
+        for one, two in self._whole:
+            if [*map(form_of, one)] != [*map(form_of, two)]:
+                raise NoMeaning("a slice whose arguments may be anything")
 
     def _unify(self, one: Given, two: Given) -> None:
         try:
@@ -137,9 +142,11 @@ class Valuation:
             raise (Impossible if known else Rejected)(str(why)) from None
 
     def _guard(self, guard: Guard, names: Names) -> None:
+        if lacks_a_dimension(guard, lambda name: self._rank_of(names[name])):
+            raise Rejected("a guard")
         match guard:
             case Or(left, right):
-                known = self._holds(left, names) if _is_of_none(left) else None
+                known = self._holds(left, names) if is_of_none(left) else None
                 if known is None:  # whatever the sizes: choices depend on choices alone
                     self._guard((left, right)[self._choose(2)], names)
                 elif not known:
@@ -151,13 +158,21 @@ class Valuation:
                     self._unify(one, two)
                 return
         self._world.unequal.clear()
-        if self._holds(guard, names) is False:
+        known = self._holds(guard, names)
+        if known is None and is_about_sizes(guard):
+            self._way.unknown.append(guard)
+        if known is False:
             for one, two in list(self._world.unequal):  # the guard may hold where they are equal
                 self._unify(one, two)
             raise Rejected("a guard")
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
         return holds(guard, lambda name: Subject(self, names[name]))
+
+    def _rank_of(self, slot: Slot) -> int | None:
+        value = self.value(slot)
+        is_one = isinstance(value, Formula) and not isinstance(value.value, tuple)
+        return value.tensor.rank if is_one else None
 
     def _evaluate(self, expression: Expression, names: Names) -> Value:
         return evaluate(expression, lambda name: Subject(self, names[name]))
@@ -320,7 +335,7 @@ class Valuation:
         rank = len(sizes)
         kind = operator.name.partition(".")[2]
         if kind == "slice":
-            self._equal.append((own, sizes))
+            self._whole.append((own, sizes))
             return x
         if kind == "expand":
             if rank < len(own):
@@ -369,17 +384,19 @@ class Valuation:
             return self._world.real()
         if chosen is SIZE:
             return self._world.size()
+        if chosen is PLACE:
+            return self._world.place()
         if chosen is UNKNOWN:
             raise NoMeaning(f"`{slot.name}` may be anything")
         return chosen
 
     def _tensor(self, slot: Slot) -> Formula:
-        dtype, kind = self._type(slot)
+        dtype, kind = type_of(slot, self._way)
         if dtype is not None:
             self.dtypes[slot] = dtype
         shapes = self._shapes()
         shape = shapes[self._choose(len(shapes))]
-        made = self._formulas.read([n or self._world.size() for n in shape], kind)
+        made = self._formulas.read([n or self._world.size() for n in shape], kind, slot.name)
         self._rank = made.tensor.rank if self._rank is None else self._rank
         if dtype is not None:
             made.attributes["dtype"] = dtype  # type: ignore[index]
@@ -395,23 +412,6 @@ class Valuation:
         alike = [(0,) * rank]
         alike += [(0,) + (1,) * (rank - 2)] if rank > 2 else []
         return list(dict.fromkeys((*alike, (0,), (0, 0), ())))
-
-    def _type(self, slot: Slot) -> tuple[torch.dtype | None, str]:
-        """Return the type that a guard says, and whether it is of numbers or truth values."""
-        for guard, names in self._way.guards:
-            for tested, expected in dtype_tests(guard):
-                same = names.get(tested) is slot
-                if same and isinstance(expected, torch.dtype):
-                    if expected.is_floating_point:
-                        return expected, "real"
-                    return expected, "truth" if expected == torch.bool else "whole"
-        return None, "real"
-
-
-def _is_of_none(guard: Guard) -> bool:
-    """Return whether a guard asks whether a name stands for None."""
-    expression = getattr(guard, "expression", None)
-    return isinstance(expression, Apply) and expression.function.name == "is_none"
 
 
 def _is_several(value: Given) -> bool:

@@ -166,6 +166,8 @@ class Way:
         """All alternates among which was chosen, by identity, each with the pattern it is of."""
         self.notes: list[Given] = []
         """Lemmas that the values of the way take for granted."""
+        self.unknown: list[Guard] = []
+        """Guards about sizes and arguments of which is not known whether they hold."""
         self.is_bounded = False
         """True if a recursive pattern was entered that does not say what it means."""
 

@@ -14,6 +14,7 @@ from pypm.laws.forms.polynomials import (
     Monomial,
     NotDefined,
     Poly,
+    by_cases,
     factor,
     indicator,
     rational,
@@ -91,6 +92,9 @@ class SymbolicAlgebra:
 
     def positive(self, value: Poly) -> Poly:
         """Return 1 where a value is above zero; a number where that is known for all sizes."""
+        return by_cases(self._positive, value)
+
+    def _positive(self, value: Poly) -> Poly:
         if self.is_least(value, 1):
             return rational(1)
         if self.is_least(-value, 0):
@@ -113,6 +117,9 @@ class SymbolicAlgebra:
 
     def zero(self, value: Poly) -> Poly:
         """Return 1 where a value is zero; a number where that is known for all sizes."""
+        return by_cases(self._zero, value)
+
+    def _zero(self, value: Poly) -> Poly:
         if not value.terms:
             return rational(1)
         if never_zero(value) or self.is_least(value, 1) or self.is_least(-value, 1):
