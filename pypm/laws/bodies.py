@@ -14,8 +14,8 @@ from pypm.fx.legality.region import Region
 from pypm.fx.operators.body_trace import BODY_TRACE, BodyTrace
 from pypm.fx.tracing.body import takes_match
 from pypm.laws.algebra import Given, Indivisible, NoMeaning, SizesDiffer
-from pypm.laws.contracts import Declined
 from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.lemmas import Declined
 from pypm.laws.sizes import Assumed, Contradiction
 from pypm.laws.tracing import formulas_of, running, tensor_of
 

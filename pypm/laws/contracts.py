@@ -7,113 +7,22 @@ smaller terms alone, so a proof that uses the meaning of its own calls is an ind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
 
 from pypm.core.patterns import Definition
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.domains import Domains
-from pypm.laws.equations import Equation, Parted, compared, settled
+from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.signatures import Signature, instance, signature
+from pypm.laws.lemmas import Key, Lemma, Make, Outcome, tried
+from pypm.laws.signatures import instance, signature
 from pypm.laws.sizes import World
+from pypm.laws.spellings import Spelling, Spellings
 from pypm.laws.tracing import formulas_of, running, tensor_of
 from pypm.laws.valuation import Valuation, takes_shape
-from pypm.laws.ways import Choices, Impossible, Rejected, Slot, Way
+from pypm.laws.ways import Rejected, Slot, Way
 
-__all__ = ["Contracts", "Declined", "Key", "Lemma", "Make", "Outcome", "meaning_of", "tried"]
-
-Key: TypeAlias = tuple[int, Signature]
-MOST_WAYS: Final = 4000
-"""The most ways, with their shapes, that are tried for one lemma or rule."""
-
-
-@dataclass(frozen=True)
-class Lemma:
-    """The claim that a definition has its meaning, for arguments like these."""
-
-    definition: Definition
-    given: Signature
-
-    @property
-    def key(self) -> Key:
-        """The definition's identity, and the arguments."""
-        return id(self.definition), self.given
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of one way."""
-
-    kind: Literal["proved", "parted", "open", "declined", "rejected", "impossible"]
-    """"rejected" if the chosen shapes do not fit, "impossible" if constants exclude each other."""
-    way: Way
-    reason: str = ""
-    parted: Parted | None = None
-    conditions: tuple[str, ...] = ()
-    references: frozenset[str] = frozenset()
-    equation: Equation | None = None
-
-    @property
-    def lemmas(self) -> list[Lemma]:
-        """The lemmas that the way takes for granted."""
-        found: list[Lemma] = self.way.notes
-        return found
-
-
-Make: TypeAlias = Callable[[Way, World], Equation]
-
-
-def tried(make: Make) -> list[Outcome]:
-    """Try all ways: each is made by choices. A way is proved if its sides have one normal form,
-    the same one for two samples of all sizes and numbers: so no sample is in it.
-    """
-    found = []
-    choices = Choices()
-    for _ in range(MOST_WAYS):
-        found.append(_outcome(make, choices))
-        if not choices.advance():
-            return found
-    return [*found, Outcome("open", Way(choices), f"more than {MOST_WAYS} ways")]
-
-
-def _outcome(make: Make, choices: Choices) -> Outcome:
-    forms = []
-    way = Way(choices)
-
-    def build(world: World) -> Equation:
-        nonlocal way
-        way = Way(choices)
-        return make(way, world)
-
-    try:
-        for run in (0, 1):
-            equation = settled(run, choices, build)
-            parted = compared(equation)
-            if parted is not None:
-                return Outcome("parted", way, "", parted, equation=equation)
-            forms.append((equation.fingerprint, tuple(equation.formulas.world.conditions)))
-        if forms[0] != forms[1]:
-            return Outcome("open", way, "it holds for particular sizes or numbers alone")
-    except Declined as declined:
-        return Outcome("declined", way, declined.reason)
-    except Impossible as why:
-        return Outcome("impossible", way, str(why))
-    except Rejected as why:
-        return Outcome("rejected", way, str(why))
-    except NoMeaning as missing:
-        return Outcome("open", way, str(missing))
-    references = frozenset(equation.formulas.references)
-    return Outcome("proved", way, "", None, forms[0][1], references, equation)
-
-
-class Declined(Exception):
-    """A body declined, with the reason."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+__all__ = ["Contracts", "meaning_of"]
 
 
 def meaning_of(definition: Definition, values: Sequence[Given], formulas: Formulas) -> Given:
@@ -139,6 +48,8 @@ class Contracts:
         self.domains = Domains()
         self._known: dict[Key, list[Outcome]] = {}
         self._impossible: set[Key] = set()
+        self._under_way: set[Key] = set()
+        self._spellings = Spellings(self)
 
     def possible(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
         """Return the outcomes of ways on whose sizes and constants all called patterns agree:
@@ -157,12 +68,19 @@ class Contracts:
             key = lemma.key
             if key in found:
                 continue
-            if key not in self._known:
-                self._known[key] = tried(self._maker(lemma))
-            found[key] = lemma, self._known[key]
+            if key in self._under_way:  # a hypothesis
+                continue
+            if lemma.definition.means is None:
+                found[key] = lemma, self._spellings.outcomes(lemma)
+            else:
+                if key not in self._known:
+                    self._under_way.add(key)
+                    self._known[key] = tried(self._maker(lemma))
+                    self._under_way.remove(key)
+                found[key] = lemma, self._known[key]
             todo += [
                 needed
-                for o in self._known[key]
+                for o in found[key][1]
                 if o.kind not in ("impossible", "rejected")
                 for needed in o.lemmas
             ]
@@ -196,7 +114,7 @@ class Contracts:
         def make(way: Way, world: World) -> Equation:
             formulas = Formulas(world)
             slots = {name: way.slot(name) for name in definition.parameters}
-            root = way.enter(definition, slots)
+            root = way.enter(definition, lemma.around, slots)
             result = way.slot("result")
             result.described.append(root)
             made = instance(lemma.given, formulas)
@@ -216,16 +134,21 @@ class Contracts:
 
         return make
 
-    def valuation(
-        self,
-        way: Way,
-        formulas: Formulas,
-        given: Mapping[Slot, Given],
-    ) -> Valuation:
+    def valuation(self, way: Way, formulas: Formulas, given: Mapping[Slot, Given]) -> Valuation:
         """Return a valuation of a way that notes what its calls take for granted."""
+        return Valuation(way, formulas, self, given)
 
-        def mean(definition: Definition, values: tuple[Given, ...]) -> Given:
-            way.notes.append(Lemma(definition, signature(values)))
-            return meaning_of(definition, values, formulas)
+    def mean(
+        self,
+        definition: Definition,
+        values: tuple[Given, ...],
+        formulas: Formulas,
+        notes: list[Given],
+    ) -> Given:
+        """Return the meaning of a call, and note the lemma that it takes for granted."""
+        notes.append(Lemma(definition, (), signature(values)))
+        return meaning_of(definition, values, formulas)
 
-        return Valuation(way, formulas, way.choices.choose, self.domains, mean, given)
+    def spellings(self, lemma: Lemma) -> Sequence[Spelling]:
+        """Return spellings of a pattern, one of which each other one is equal to."""
+        return self._spellings.of(lemma)

@@ -9,15 +9,26 @@ from pypm.core.patterns import Call, Constrained, Definition, Fun, Let, Mu, Op, 
 from pypm.core.terms import VALUE, exact
 from pypm.core.traverse import children
 
-__all__ = ["NUMBER", "PLACE", "SIZE", "TENSOR", "UNKNOWN", "Domain", "Domains", "of_argument"]
+__all__ = [
+    "DIMS",
+    "NUMBER",
+    "PLACE",
+    "SIZE",
+    "TENSOR",
+    "UNKNOWN",
+    "Domain",
+    "Domains",
+    "of_argument",
+]
 
 NUMBER: Final = "number"
 TENSOR: Final = "tensor"
 SIZE: Final = "size"
 PLACE: Final = "place"
 UNKNOWN: Final = "unknown"
+DIMS: Final = "dims"
 Domain: TypeAlias = dict[object, object]
-"""Values by a key; one of the five words above is its own value."""
+"""Values by a key; one of the six words above is its own value."""
 NUMBERS: Final = frozenset({"eps", "alpha", "beta", "scale", "p", "negative_slope"})
 """Arguments of operators that are numbers."""
 PLACES: Final = frozenset({"start", "end", "length"})
@@ -34,14 +45,16 @@ class Domains:
         self._known: dict[tuple[int, str], Domain] = {}
         self._kept: list[Definition] = []
 
-    def of(self, definition: Definition, parameter: str) -> Domain:
+    def of(
+        self, definition: Definition, parameter: str, around: tuple[Definition, ...] = ()
+    ) -> Domain:
         """Return the kinds of values that a match of a definition may bind a parameter to."""
         key = (id(definition), parameter)
         if key not in self._known:
             self._kept.append(definition)
             found: Domain = {}
             self._known[key] = found
-            self._add(found, definition.body, parameter, (definition,))
+            self._add(found, definition.body, parameter, (definition, *around))
         return self._known[key]
 
     def _add(
@@ -86,6 +99,8 @@ def of_argument(name: str) -> Domain:
         return {PLACE: PLACE}
     if name in TRUTHS:
         return {False: False, True: True}
+    if name == "dim":
+        return {DIMS: DIMS}
     return {UNKNOWN: UNKNOWN}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from pypm.laws.algebra import Given, Indexed, Indivisible, NoMeaning, SizesDiffer
 from pypm.laws.forms.functions import is_zero
@@ -18,6 +18,7 @@ from pypm.laws.ways import Choices, Rejected
 
 __all__ = ["Equation", "Parted", "compared", "settled"]
 
+Built = TypeVar("Built")
 MOST_ASSUMED: Final = 60
 """The most values of symbols that one equation settles."""
 
@@ -41,8 +42,8 @@ class Parted:
     right: str
 
 
-def settled(run: int, choices: Choices, build: Callable[[World], Equation]) -> Equation:
-    """Return the equation that `build` makes, again and again until no symbol has to be something
+def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Built:
+    """Return the equation or value that `build` makes, again and again until no symbol has to be something
     else. Raises Rejected, NoMeaning.
     """
     assumptions: dict[Factor, Poly] = {symbol: form for _, symbol, form in choices.settled}

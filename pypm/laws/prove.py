@@ -11,9 +11,10 @@ from pypm.core.traverse import free_names
 from pypm.diagnostics import InternalError
 from pypm.laws.algebra import NoMeaning
 from pypm.laws.bodies import replaced
-from pypm.laws.contracts import Contracts, Key, Lemma, Make, Outcome, tried
+from pypm.laws.contracts import Contracts
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.lemmas import Key, Lemma, Make, Outcome, tried
 from pypm.laws.refuting import LawBroken, difference
 from pypm.laws.sizes import World
 from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
@@ -91,7 +92,7 @@ def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:
         found = difference(outcome.equation)
     except (NoMeaning, OverflowError):
         return None
-    if outcome.way.unknown:
+    if outcome.equation.formulas.world.unknown:
         return None  # what differs may be excluded by a guard
     if found is not None and outcome.kind == "proved":
         raise InternalError(f"an equation of `{rule.name}` is proved, and {found}")
@@ -113,7 +114,7 @@ def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Ou
         tuple(sorted(ranks)),
         tuple(dict.fromkeys(c for o in everything for c in o.conditions)),
         tuple(sorted({name for o in proved for name in o.references})),
-        any(o.way.is_bounded for o in everything),
+        any(o.kind == "bounded" for o in everything),
     )
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 
-from pypm.core.terms import exact
+from pypm.core.records import Record, fields_of
+from pypm.core.terms import UNDEFINED, exact
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.polynomials import Factor, Poly, rational
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.sizes import Real, Size, World, form_of
 
-__all__ = ["Signature", "instance", "signature"]
+__all__ = ["FREE", "Signature", "instance", "signature"]
 
 Signature: TypeAlias = tuple[Hashable, ...]
+FREE: Final = ("free",)
+"""An argument that the pattern binds."""
 
 
 @dataclass
@@ -43,12 +46,17 @@ class _Renaming:
                 )
             case Size():
                 return ("size", self.form(value.form))
+            case Record():
+                fields = fields_of(value)
+                return ("record", tuple(fields), *map(self.of, fields.values()))
             case tuple() | list():
                 return ("tuple", *map(self.of, value))
             case None | bool() | int() | float() | str():
                 return ("constant", exact(value), value)
             case torch.dtype():
                 return ("constant", value, value)
+        if value is UNDEFINED:
+            return FREE
         raise NoMeaning(f"an argument {type(value).__name__}")
 
     def tensor(self, shape: Sequence[Given], kind: str, dtype: torch.dtype | None) -> Hashable:
@@ -70,7 +78,8 @@ class _Renaming:
 def signature(values: Sequence[Given]) -> Signature:
     """Return the kinds and shapes of arguments, with canonical names of sizes.
 
-    Raises NoMeaning for a value that is neither a tensor nor a number, constant or tuple.
+    `UNDEFINED` stands for an argument that the pattern binds. Raises NoMeaning for a value that is
+    neither a tensor nor a number, constant, tuple or record.
     """
     renaming = _Renaming()
     return tuple(renaming.of(value) for value in values)
@@ -103,6 +112,11 @@ def _instance(part: Given, formulas: Formulas, made: dict[str, Poly]) -> Given:
             return value
         case ("tuple", *parts):
             return tuple(_instance(inner, formulas, made) for inner in parts)
+        case ("record", names, *parts):
+            made_parts = [_instance(inner, formulas, made) for inner in parts]
+            return Record(dict(zip(names, made_parts, strict=True)))
+        case ("free",):
+            return UNDEFINED
     raise NoMeaning("an argument")
 
 

@@ -61,10 +61,14 @@ class World:
     """Comparisons of a form with zero that came out true, by their text."""
     hypotheses: list[tuple[Poly, str]] = field(default_factory=list)
     """Comparisons with zero that came out true in guards."""
+    unknown: list[object] = field(default_factory=list)
+    """Guards about sizes and arguments of which is not known whether they hold."""
     unequal: list[tuple[object, object]] = field(default_factory=list)
     """Values that a comparison found to be unequal."""
     watched: bool = False
     """True while comparisons are recorded."""
+    frozen: tuple[int, int] = (0, 0)
+    """Sizes and numbers up to these are what they are: no equation says more of them."""
     _sized: dict[Poly, Size] = field(default_factory=dict)
     count: int = 0
     numbers: int = 0
@@ -163,14 +167,24 @@ class World:
             return
         a, b = _without_common(a, b)
         for symbol, other in (*_solutions(a, b), *_solutions(b, a)):
-            raise Assumed(symbol, other)
+            if not self.is_frozen(symbol):
+                raise Assumed(symbol, other)
         for product, value in ((a, b), (b, a)):
             if value == 1 and len(product.terms) == 1:
                 ((monomial, _),) = product.terms.items()
                 sizes = [of for of, _ in monomial if of[0] == "size"]
-                if sizes:
+                if sizes and not self.is_frozen(min(sizes)):
                     raise Assumed(min(sizes), rational(1))
         raise Contradiction(f"{shown(a)} and {shown(b)}")
+
+    def freeze(self) -> None:
+        """Let no equation say more of the symbols that there are: only of new ones."""
+        self.frozen = self.count, self.numbers
+
+    def is_frozen(self, symbol: Factor) -> bool:
+        """Return whether a symbol is as it is."""
+        number = int(str(symbol[1])[1:].rstrip("'"))
+        return number <= self.frozen[symbol[0] == "symbol"]
 
     def note(self, left: Number, sign: str, right: object) -> None:
         """Record a comparison: a condition, or a hypothesis."""
@@ -380,6 +394,7 @@ class Size(Number, int):
                 if (
                     exponent == 1
                     and of[0] == "size"
+                    and not self.world.is_frozen(of)
                     and not any(g == of for m in by.terms for g, _ in m)
                 ):
                     raise Assumed(of, by * factor(("size", f"{of[1]}'")))

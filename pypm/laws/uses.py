@@ -8,7 +8,7 @@ from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guar
 from pypm.core.terms import VALUE, Value
 from pypm.laws.algebra import Given
 from pypm.laws.domains import of_argument
-from pypm.laws.ways import Application, Meant, Names, Slot, Tree, Way
+from pypm.laws.ways import Application, Called, Meant, Names, Slot, Tree, Way
 
 __all__ = ["type_of", "uses_of"]
 
@@ -54,6 +54,9 @@ def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
                     found.setdefault(slot, {}).setdefault("calls", []).append(
                         (definition, parameter)
                     )
+            case Called(definition, _, actuals):
+                for slot, parameter in zip(actuals, definition.parameters, strict=True):
+                    found.setdefault(slot, {}).setdefault("spelled", []).append((tree, parameter))
             case Application(_, operands):
                 for operand in operands:
                     visit(operand)

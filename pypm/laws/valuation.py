@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from math import prod
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 
@@ -19,20 +21,24 @@ from pypm.core.guards import (
 )
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.patterns import Definition
-from pypm.core.records import Record
+from pypm.core.records import Record, fields_of
 from pypm.core.terms import UNDEFINED, VALUE, Unmade, Value
 from pypm.fx.operators.corrections import named
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.domains import NUMBER, PLACE, SIZE, TENSOR, UNKNOWN, Domain, Domains
+from pypm.laws.domains import DIMS, NUMBER, PLACE, SIZE, TENSOR, UNKNOWN, Domain, Domains
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
+from pypm.laws.lemmas import Lemma
 from pypm.laws.operator_dims import count_dims
 from pypm.laws.operators.meanings import ELEMENTS
+from pypm.laws.signatures import signature
 from pypm.laws.sizes import Contradiction, form_of, is_number
 from pypm.laws.unknown_guards import is_about_sizes, is_of_none, lacks_a_dimension
 from pypm.laws.uses import type_of, uses_of
 from pypm.laws.ways import (
     Application,
     Argument,
+    Called,
+    Choices,
     Impossible,
     Meant,
     Names,
@@ -57,8 +63,23 @@ LIKE_ANOTHER: Final = ("aten.view_as", "aten.reshape_as")
 OF_SEVERAL: Final = ("getitem", "aten.cat", "aten.stack", "aten.einsum", "aten.index")
 """Operators that take several tensors as one operand."""
 
-Mean = Callable[[Definition, tuple[Given, ...]], Given]
-"""The meaning of a definition for arguments."""
+
+class Lemmas(Protocol):
+    """What a valuation knows of patterns that are called."""
+
+    domains: Domains
+
+    def mean(
+        self,
+        definition: Definition,
+        values: tuple[Given, ...],
+        formulas: Formulas,
+        notes: list[Given],
+    ) -> Given:
+        """Return the meaning of a call, and note the lemma that it takes for granted."""
+
+    def spellings(self, lemma: Lemma) -> Sequence[Given]:
+        """Return spellings, to be replayed, of which each other one is equal to one."""
 
 
 def takes_shape(definition: Definition) -> bool:
@@ -92,21 +113,17 @@ class Valuation:
     """Values of slots, computed where they are asked for."""
 
     def __init__(
-        self,
-        way: Way,
-        formulas: Formulas,
-        choose: Callable[[int], int],
-        domains: Domains,
-        mean: Mean,
-        given: Mapping[Slot, Given],
+        self, way: Way, formulas: Formulas, lemmas: Lemmas, given: Mapping[Slot, Given]
     ) -> None:
         self._way = way
         self._formulas = formulas
         self._world = formulas.world
-        self._choose = choose
-        self._domains = domains
-        self._mean = mean
+        self._choose = way.choices.choose
+        self._lemmas = lemmas
         self._given = given
+        self._results: dict[Called, Given] = {}
+        self._bound: dict[Slot, Given] = {}
+        """Values that calls bind."""
         self._known: dict[Slot, Given] = {}
         self._under_way: set[Slot] = set()
         self._equal: list[tuple[Given, Given]] = []
@@ -116,7 +133,10 @@ class Valuation:
         self.dtypes: dict[Slot, torch.dtype] = {}
         self.shapes: dict[Slot, tuple[Given, ...]] = {}
         """Shapes that are known beforehand."""
-        self._rank: int | None = None
+        ranks = [
+            x.tensor.rank for x in given.values() if isinstance(x, Formula) and not _is_several(x)
+        ]
+        self._rank = ranks[0] if ranks else None
         self._uses = uses_of(way)
         self._aliases = {
             tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, Slot)
@@ -128,8 +148,14 @@ class Valuation:
         """Make all guards hold, and these values equal. Raises Rejected if that is not possible."""
         for guard, names in self._way.guards:
             self._guard(guard, names)
+        failed: Rejected | None = None
         for one, two in (*equal, *self._equal):
-            self._unify(one, two)
+            try:
+                self._unify(one, two)
+            except Rejected as why:  # another equation may say more
+                failed = failed or why
+        if failed is not None:
+            raise failed
         for one, two in self._whole:
             if [*map(form_of, one)] != [*map(form_of, two)]:
                 raise NoMeaning("a slice whose arguments may be anything")
@@ -160,7 +186,7 @@ class Valuation:
         self._world.unequal.clear()
         known = self._holds(guard, names)
         if known is None and is_about_sizes(guard):
-            self._way.unknown.append(guard)
+            self._world.unknown.append(guard)
         if known is False:
             for one, two in list(self._world.unequal):  # the guard may hold where they are equal
                 self._unify(one, two)
@@ -200,8 +226,16 @@ class Valuation:
                 return len(sizes)
             case "numel":
                 return prod(sizes)
+        if self._is_opaque(slot):
+            return UNDEFINED
         found = value.attributes.get(name, UNDEFINED)
         return UNDEFINED if found is ANYTHING else found
+
+    def _is_opaque(self, slot: Slot) -> bool:
+        """Return whether what computes a value is not to be looked at: others may as well."""
+        while slot not in self._given and slot in self._aliases:
+            slot = self._aliases[slot]
+        return slot in self._given or any(isinstance(t, (Called, Meant)) for t in slot.described)
 
     # --- values ---
 
@@ -226,8 +260,10 @@ class Valuation:
         elif slot.described:
             found = self.tree(slot.described[0], slot)
         given = self._given.get(slot, UNDEFINED)
+        if found is UNDEFINED and given is UNDEFINED:
+            return self._bound_or_leaf(slot)
         if found is UNDEFINED:
-            return self._leaf(slot) if given is UNDEFINED else given
+            return given
         if given is not UNDEFINED:
             self._agree(found, given)
         return found
@@ -235,13 +271,19 @@ class Valuation:
     def _agree(self, found: Given, given: Given) -> None:
         """Reject a way that binds a parameter to another kind of value than is given."""
         if isinstance(found, Formula) and isinstance(given, Formula):
+            if _is_several(found) or _is_several(given):
+                raise Rejected("several tensors")
             self._unify(self._formulas.sizes(found), self._formulas.sizes(given))
-        elif isinstance(found, Formula) or isinstance(given, Formula):
-            raise Impossible("another kind of value")
+        elif isinstance(found, (tuple, Record)) and type(found) is type(given):
+            one, two = (list(parts_of(value)) for value in (found, given))
+            if len(one) != len(two):
+                raise Impossible("tuples of different lengths")
+            for a, b in zip(one, two, strict=True):
+                self._agree(a, b)
         elif is_number(found) and is_number(given):
             self._unify(found, given)
-        elif found != given:
-            raise Impossible(f"{found} is not {given}")
+        elif isinstance(found, Formula) or isinstance(given, Formula) or found != given:
+            raise Impossible("another kind of value")
 
     def tree(self, tree: Tree, slot: Slot | None = None) -> Given:
         """Return the value of a tree, which describes the slot."""
@@ -250,8 +292,44 @@ class Valuation:
                 return self.value(tree)
             case Meant(definition, actuals):
                 return self._meant(definition, tuple(map(self.value, actuals)), slot)
+            case Called():
+                return self._called(tree)
             case Application(operator, operands):
                 return self._applied(operator, operands, slot)
+
+    def _called(self, call: Called) -> Given:
+        """Return the result of a call by one of its spellings, which also binds names."""
+        if call not in self._results:
+            values = tuple(
+                UNDEFINED if self._is_bound_by(call, slot, name) else self.value(slot)
+                for slot, name in zip(call.actuals, call.definition.parameters, strict=True)
+            )
+            lemma = Lemma(call.definition, call.around, signature(values))
+            self._way.notes.append(lemma)
+            spelling = self._way.choices.pick(lambda: self._lemmas.spellings(lemma))
+            replay = spelling.replay(values)
+            found = entered(lemma, values, replay, self._formulas, self._lemmas, self._way.notes)
+            self._results[call] = found.result
+            for slot, one, other in zip(call.actuals, values, found.values, strict=True):
+                if one is UNDEFINED:
+                    self._bound[slot] = other
+            for slot, inner in zip(call.actuals, found.slots, strict=True):
+                if inner in found.dtypes:
+                    self.dtypes.setdefault(slot, found.dtypes[inner])
+        return self._results[call]
+
+    def _is_bound_by(self, call: Called, slot: Slot, name: str) -> bool:
+        """Return whether a call binds a name that nothing else says the value of."""
+        if slot in self._known or slot in self._given or slot in self._bound:
+            return False
+        uses = self._uses.get(slot, {})
+        if slot.lets or slot.described or VALUE in slot.arguments or uses.get("operand"):
+            return False
+        domain = self._lemmas.domains.of(call.definition, name, call.around)
+        return {*domain} != {TENSOR}
+
+    def _mean(self, definition: Definition, values: tuple[Given, ...]) -> Given:
+        return self._lemmas.mean(definition, values, self._formulas, self._way.notes)
 
     def _meant(self, definition: Definition, values: tuple[Given, ...], slot: Slot | None) -> Given:
         """Return the meaning of a call. Where it says how the result depends on its own shape, that
@@ -275,8 +353,9 @@ class Valuation:
         found = self._said_shape(slot)
         if found is not None:
             return found
-        ranks = list(dict.fromkeys((len(own), 2, 3)))
-        return tuple(self._world.size() for _ in range(ranks[self._choose(len(ranks))]))
+        ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
+        chosen = self._choose(len(ranks) + 1)
+        return tuple(self._world.size() for _ in range(ranks[chosen - 1])) if chosen else own
 
     def _applied(self, operator: Operator, trees: tuple[Tree, ...], slot: Slot | None) -> Given:
         said = slot.arguments if slot else {}
@@ -363,6 +442,12 @@ class Valuation:
 
     # --- variables ---
 
+    def _bound_or_leaf(self, slot: Slot) -> Given:
+        for call, name in self._uses.get(slot, {}).get("spelled", ()):
+            if slot not in self._bound and self._is_bound_by(call, slot, name):
+                self._called(call)
+        return self._bound[slot] if slot in self._bound else self._leaf(slot)
+
     def _leaf(self, slot: Slot) -> Given:
         if VALUE in slot.arguments:
             return self._number(self._argument(slot.arguments[VALUE]))
@@ -371,13 +456,15 @@ class Valuation:
             return self._number(self._world.real())
         domain: Domain = {}
         for definition, parameter in uses.get("calls", ()):
-            domain |= self._domains.of(definition, parameter)
+            domain |= self._lemmas.domains.of(definition, parameter)
+        for call, parameter in uses.get("spelled", ()):
+            domain |= self._lemmas.domains.of(call.definition, parameter, call.around)
         if "argument" in uses:
             domain |= uses["argument"]
         if uses.get("operand") or not domain:
             domain.setdefault(TENSOR, TENSOR)
-        values = list(domain.values())
-        chosen = values[self._choose(len(values))]
+        values = [v for one in domain.values() for v in (self._dims() if one is DIMS else [one])]
+        chosen = values[self._choose(len(values), slot.name)]
         if chosen is TENSOR:
             return self._tensor(slot)
         if chosen is NUMBER:
@@ -390,12 +477,19 @@ class Valuation:
             raise NoMeaning(f"`{slot.name}` may be anything")
         return chosen
 
+    def _dims(self) -> list[Given]:
+        """Return all sets of dimensions."""
+        if self._rank is None:
+            raise NoMeaning("dimensions of which tensor is not known")
+        dims = range(self._rank)
+        return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
+
     def _tensor(self, slot: Slot) -> Formula:
         dtype, kind = type_of(slot, self._way)
         if dtype is not None:
             self.dtypes[slot] = dtype
         shapes = self._shapes()
-        shape = shapes[self._choose(len(shapes))]
+        shape = shapes[self._choose(len(shapes), slot.name)]
         made = self._formulas.read([n or self._world.size() for n in shape], kind, slot.name)
         self._rank = made.tensor.rank if self._rank is None else self._rank
         if dtype is not None:
@@ -412,6 +506,51 @@ class Valuation:
         alike = [(0,) * rank]
         alike += [(0,) + (1,) * (rank - 2)] if rank > 2 else []
         return list(dict.fromkeys((*alike, (0,), (0, 0), ())))
+
+
+def parts_of(value: Given) -> Sequence[Given]:
+    """Return the items of a tuple, or names and values of the fields of a record."""
+    if isinstance(value, Record):
+        return [part for pair in fields_of(value).items() for part in pair]
+    return value  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A pattern entered by choices: its result, and the values of its parameters."""
+
+    result: Given
+    values: tuple[Given, ...]
+    slots: tuple[Slot, ...]
+    dtypes: Mapping[Slot, torch.dtype]
+    way: Way
+
+
+def entered(
+    lemma: Lemma,
+    values: Sequence[Given],
+    choices: Choices,
+    formulas: Formulas,
+    lemmas: Lemmas,
+    notes: list[Given],
+) -> Entered:
+    """Return what a pattern computes by choices, for values of its parameters; `UNDEFINED` stands
+    for those that the pattern binds. Raises Rejected, NoMeaning.
+    """
+    way = Way(choices)
+    way.notes = notes
+    definition = lemma.definition
+    slots = {name: way.slot(name) for name in definition.parameters}
+    result = way.slot("result")
+    result.described.append(way.enter(definition, lemma.around, slots))
+    pairs = zip(slots.values(), values, strict=True)
+    given = {slot: value for slot, value in pairs if value is not UNDEFINED}
+    valuation = Valuation(way, formulas, lemmas, given)
+    found = valuation.value(result)
+    valuation.settle()
+    bound = tuple(map(valuation.value, slots.values()))
+    valuation.settle()
+    return Entered(found, bound, tuple(slots.values()), valuation.dtypes, way)
 
 
 def _is_several(value: Given) -> bool:

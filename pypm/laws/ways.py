@@ -6,9 +6,9 @@ that say what they mean are not entered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from pypm.core.guards import (
     And,
@@ -43,18 +43,18 @@ from pypm.laws.forms.polynomials import Factor, Poly
 
 __all__ = [
     "Application",
+    "Argument",
+    "Called",
     "Choices",
     "Impossible",
     "Meant",
     "Rejected",
+    "Replay",
     "Slot",
     "Tree",
     "Way",
     "place_of",
 ]
-
-DEEPEST: Final = 1
-"""Levels of recursion of a pattern that does not say what it means."""
 
 
 class Rejected(Exception):
@@ -70,7 +70,9 @@ class Choices:
     """A script of choices; after a run, `advance` makes the next one."""
 
     script: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
+    options: list[Sequence[Given]] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    """Names for whose values the choices were made; "" for others."""
     at: int = 0
     settled: list[tuple[int, Factor, Poly]] = field(default_factory=list)
     """Forms of symbols, in the order found, each with the number of choices that it follows from:
@@ -82,15 +84,30 @@ class Choices:
         before = self.settled[-1][0] if self.settled else 0
         self.settled.append((max(self.at, before), symbol, form))
 
-    def choose(self, count: int) -> int:
+    def choose(self, count: int, label: str = "") -> int:
         """Return the next choice, below `count`."""
-        if count == 1:
-            return 0
+        return 0 if count == 1 else self.pick(lambda: range(count), label)
+
+    def pick(self, options: Callable[[], Sequence[Given]], label: str = "") -> Given:
+        """Return the next choice among options, which are asked for once for each script's start.
+
+        Raises Rejected if there are none.
+        """
         if self.at == len(self.script):
+            found = options()
+            if not found:
+                raise Rejected("a pattern that takes no such arguments")
             self.script.append(0)
-            self.counts.append(count)
+            self.options.append(found)
+            self.labels.append(label)
         self.at += 1
-        return self.script[self.at - 1]
+        return self.options[self.at - 1][self.script[self.at - 1]]
+
+    @property
+    def taken(self) -> tuple[tuple[str, Given], ...]:
+        """The choices of the last run, each with its label."""
+        made = zip(self.labels, self.options, self.script, strict=True)
+        return tuple((label, options[i]) for label, options, i in made)[: self.at]
 
     def restart(self) -> None:
         """Begin the same script again."""
@@ -98,14 +115,25 @@ class Choices:
 
     def advance(self) -> bool:
         """Go on to the next script; return whether there is one."""
-        del self.script[self.at :], self.counts[self.at :]
+        self._cut(self.at)
         self.at = 0
-        while self.script and self.script[-1] + 1 == self.counts[-1]:
-            del self.script[-1], self.counts[-1]
+        while self.script and self.script[-1] + 1 >= len(self.options[-1]):
+            self._cut(-1)
         if self.script:
             self.script[-1] += 1
         self.settled = [s for s in self.settled if s[0] < len(self.script)]
         return bool(self.script)
+
+    def _cut(self, at: int) -> None:
+        del self.script[at:], self.options[at:], self.labels[at:]
+
+
+class Replay(Choices):
+    """Choices that were made before, made again, but those for the values of some names."""
+
+    def __init__(self, taken: Sequence[tuple[str, Given]], known: Sequence[str] = ()) -> None:
+        left = [(label, one) for label, one in taken if label not in known]
+        super().__init__([0] * len(left), [(one,) for _, one in left], [label for label, _ in left])
 
 
 @dataclass(eq=False)
@@ -144,12 +172,22 @@ class Meant:
     actuals: tuple[Slot, ...]
 
 
-Tree: TypeAlias = Slot | Application | Meant
+@dataclass(eq=False)
+class Called:
+    """A call of a pattern whose meaning is that of its spellings."""
+
+    definition: Definition
+    around: tuple[Definition, ...]
+    """The recursive definitions around it, innermost first, which it may call."""
+    actuals: tuple[Slot, ...]
+
+
+Tree: TypeAlias = Slot | Application | Meant | Called
 Names: TypeAlias = Mapping[str, Slot]
 Said: TypeAlias = tuple[Expression, Names] | Slot
 """The value of an argument: that of an expression, or of a name that it binds."""
-_Frames: TypeAlias = tuple[tuple[Definition, int], ...]
-"""The recursive definitions around a place, innermost first, each with its depth."""
+_Frames: TypeAlias = tuple[Definition, ...]
+"""The recursive definitions around a place, innermost first."""
 
 
 class Way:
@@ -166,19 +204,15 @@ class Way:
         """All alternates among which was chosen, by identity, each with the pattern it is of."""
         self.notes: list[Given] = []
         """Lemmas that the values of the way take for granted."""
-        self.unknown: list[Guard] = []
-        """Guards about sizes and arguments of which is not known whether they hold."""
-        self.is_bounded = False
-        """True if a recursive pattern was entered that does not say what it means."""
 
     def slot(self, name: str) -> Slot:
         """Return a new slot."""
         self.slots.append(Slot(name))
         return self.slots[-1]
 
-    def enter(self, definition: Definition, actuals: Mapping[str, Slot]) -> Tree:
-        """Return the body of a definition, whose own calls are by its meaning."""
-        return self.tree(definition.body, actuals, ((definition, 0),))
+    def enter(self, definition: Definition, around: _Frames, actuals: Mapping[str, Slot]) -> Tree:
+        """Return the body of a definition; what it calls is not entered."""
+        return self.tree(definition.body, actuals, (definition, *around))
 
     def tree(self, pattern: Pattern, names: Names, frames: _Frames = ()) -> Tree:
         """Return a pattern as a tree, and note what it says beside. Raises NoMeaning."""
@@ -204,29 +238,21 @@ class Way:
                 names[name].described.append(self.tree(inner, names, frames))
                 return found
             case Mu(definition, actuals):
-                return self._called(definition, tuple(names[a] for a in actuals), frames, 0)
+                return self._called(definition, frames, tuple(names[a] for a in actuals))
             case Call(index, actuals):
-                definition, depth = frames[index]
                 slots = tuple(names[a] for a in actuals)
-                return self._called(definition, slots, frames[index + 1 :], depth + 1)
+                return self._called(frames[index], frames[index + 1 :], slots)
             case Fun():
                 raise NoMeaning("any operator of a class")
 
-    def _called(
-        self, definition: Definition, slots: tuple[Slot, ...], around: _Frames, depth: int
-    ) -> Tree:
+    def _called(self, definition: Definition, around: _Frames, slots: tuple[Slot, ...]) -> Tree:
         if definition.means is not None:
             return Meant(definition, slots)
-        if depth:
-            self.is_bounded = True
-        if depth > DEEPEST:
-            raise Rejected("recursion that goes deeper")
-        scope = dict(zip(definition.parameters, slots, strict=True))
-        return self.tree(definition.body, scope, ((definition, depth), *around))
+        return Called(definition, around, slots)
 
     def _chosen(self, pattern: Pattern, frames: _Frames) -> Pattern:
         options = list(_options(pattern))
-        owner = frames[0][0].name if frames else ""
+        owner = frames[0].name if frames else ""
         self.offered |= {id(option): (option, owner) for option in options}
         chosen = options[self.choices.choose(len(options))]
         self.taken.append(chosen)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import lru_cache
 from itertools import count, permutations
@@ -41,6 +42,15 @@ class Names:
     def restart(self) -> None:
         """Begin anew: what is compared later has other indices than what was before."""
         self._numbers = count()
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Run something that begins anew, beside what is under way."""
+        before = self._numbers
+        try:
+            yield
+        finally:
+            self._numbers = before
 
 
 NAMES: Final = Names()

@@ -1,0 +1,110 @@
+"""Lemmas that proofs use, and the outcomes of the ways by which a lemma or a law is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from pypm.core.patterns import Definition
+from pypm.laws.algebra import NoMeaning
+from pypm.laws.equations import Equation, Parted, compared, settled
+from pypm.laws.signatures import Signature
+from pypm.laws.sizes import World
+from pypm.laws.ways import Choices, Impossible, Rejected, Way
+
+__all__ = ["MOST_WAYS", "Declined", "Key", "Lemma", "Make", "Outcome", "outcome_of", "tried"]
+
+Key: TypeAlias = tuple[int, Signature]
+MOST_WAYS: Final = 4000
+"""The most ways, with their shapes, that are tried for one lemma or rule."""
+
+
+@dataclass(frozen=True)
+class Lemma:
+    """The claim that a definition has its meaning, or that of its spellings, for such arguments."""
+
+    definition: Definition
+    around: tuple[Definition, ...]
+    """The recursive definitions around it, which it may call."""
+    given: Signature
+
+    @property
+    def key(self) -> Key:
+        """The definition's identity, and the arguments."""
+        return id(self.definition), self.given
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of one way."""
+
+    kind: Literal["proved", "parted", "open", "declined", "rejected", "impossible", "bounded"]
+    """"rejected" if the chosen shapes do not fit, "impossible" if constants exclude each other."""
+    way: Way
+    reason: str = ""
+    parted: Parted | None = None
+    conditions: tuple[str, ...] = ()
+    references: frozenset[str] = frozenset()
+    equation: Equation | None = None
+
+    @property
+    def lemmas(self) -> list[Lemma]:
+        """The lemmas that the way takes for granted."""
+        found: list[Lemma] = self.way.notes
+        return found
+
+
+Make: TypeAlias = Callable[[Way, World], Equation]
+
+
+def tried(make: Make) -> list[Outcome]:
+    """Try all ways: each is made by choices. A way is proved if its sides have one normal form,
+    the same one for two samples of all sizes and numbers: so no sample is in it.
+    """
+    found = []
+    choices = Choices()
+    for _ in range(MOST_WAYS):
+        found.append(outcome_of(make, choices))
+        if not choices.advance():
+            return found
+    return [*found, Outcome("open", Way(choices), f"more than {MOST_WAYS} ways")]
+
+
+def outcome_of(make: Make, choices: Choices) -> Outcome:
+    """Return the outcome of the way that these choices make."""
+    forms = []
+    way = Way(choices)
+
+    def build(world: World) -> Equation:
+        nonlocal way
+        way = Way(choices)
+        return make(way, world)
+
+    try:
+        for run in (0, 1):
+            equation = settled(run, choices, build)
+            parted = compared(equation)
+            if parted is not None:
+                return Outcome("parted", way, "", parted, equation=equation)
+            forms.append((equation.fingerprint, tuple(equation.formulas.world.conditions)))
+        if forms[0] != forms[1]:
+            return Outcome("open", way, "it holds for particular sizes or numbers alone")
+    except Declined as declined:
+        return Outcome("declined", way, declined.reason)
+    except Impossible as why:
+        return Outcome("impossible", way, str(why))
+    except Rejected as why:
+        return Outcome("rejected", way, str(why))
+    except NoMeaning as missing:
+        return Outcome("open", way, str(missing))
+    references = frozenset(equation.formulas.references)
+    return Outcome("proved", way, "", None, forms[0][1], references, equation)
+
+
+class Declined(Exception):
+    """A body declined, with the reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -1,0 +1,212 @@
+"""Spellings: patterns that do not say what they mean are compared with themselves.
+
+Of all ways through a pattern, for arguments of the same kinds and shapes, some stand for the
+others: each other way has the value of one of them, for all values of its arguments and of the
+names that it binds. So a call is entered by these alone. A recursive pattern calls itself on
+smaller terms, so the calls in its own ways are entered by the ways that are found to be needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pypm.core.records import Record
+from pypm.core.terms import UNDEFINED
+from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.equations import Equation, settled
+from pypm.laws.forms.sums import NAMES
+from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.lemmas import MOST_WAYS, Key, Lemma, Outcome, outcome_of
+from pypm.laws.signatures import FREE, Signature, instance, signature
+from pypm.laws.sizes import Contradiction, World
+from pypm.laws.valuation import Entered, entered, parts_of
+from pypm.laws.ways import Choices, Impossible, Rejected, Replay, Way
+
+if TYPE_CHECKING:
+    from pypm.laws.contracts import Contracts
+
+__all__ = ["Spelling", "Spellings"]
+
+DEEPEST: Final = 1
+"""Levels of recursion of ways that stand for others."""
+ROUNDS: Final = 4
+"""How often the ways of a recursive pattern are tried, each time with those found before."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spelling:
+    """A way through a pattern, by its choices."""
+
+    lemma: Lemma
+    taken: tuple[tuple[str, Given], ...]
+    bound: Signature
+    """The kinds of values that its parameters then have, also those that it binds."""
+
+    def replay(self, values: Sequence[Given]) -> Replay:
+        """Return its choices for values of the parameters, `UNDEFINED` for those to be bound."""
+        names = zip(self.lemma.definition.parameters, self.lemma.given, values, strict=True)
+        known = [n for n, kind, v in names if kind == FREE and v is not UNDEFINED]
+        return Replay(self.taken, known)
+
+    @property
+    def depth(self) -> int:
+        """How often the pattern is entered within itself."""
+        return _depth(self.taken, id(self.lemma.definition))
+
+
+def _depth(taken: Sequence[tuple[str, Given]], definition: int) -> int:
+    inner = (
+        _depth(one.taken, definition) + (id(one.lemma.definition) == definition)
+        for _, one in taken
+        if isinstance(one, Spelling)
+    )
+    return max(inner, default=0)
+
+
+@dataclass
+class _Found:
+    """What is known of a lemma: ways that stand for all, and the outcomes of all ways."""
+
+    spellings: list[Spelling] = field(default_factory=list)
+    outcomes: dict[tuple[tuple[str, Given], ...], Outcome] = field(default_factory=dict)
+    is_bounded: bool = False
+
+
+class Spellings:
+    """Ways that stand for all ways of a pattern, for each kind of arguments."""
+
+    def __init__(self, contracts: Contracts) -> None:
+        self._contracts = contracts
+        self._found: dict[Key, _Found] = {}
+        self._stack: list[Key] = []
+        self._lowest = 0
+        """The lowest place of the stack whose unfinished result was used."""
+        self._stamps: dict[Key, int] = {}
+        """The number of spellings known when a result was found that uses unfinished ones."""
+        self._count = 0
+
+    def of(self, lemma: Lemma) -> Sequence[Spelling]:
+        """Return the ways that stand for all."""
+        key = lemma.key
+        if key in self._stack:
+            self._lowest = min(self._lowest, self._stack.index(key))
+            return self._found[key].spellings
+        stamp = self._stamps.get(key)
+        if key not in self._found or (stamp is not None and stamp != self._count):
+            self._find(lemma)
+        elif stamp is not None:
+            self._lowest = 0
+        return self._found[key].spellings
+
+    def outcomes(self, lemma: Lemma) -> list[Outcome]:
+        """Return the outcomes of all ways."""
+        self.of(lemma)
+        return list(self._found[lemma.key].outcomes.values())
+
+    def _find(self, lemma: Lemma) -> None:
+        key = lemma.key
+        before, self._lowest = self._lowest, len(self._stack)
+        self._stack.append(key)
+        found = self._found.setdefault(key, _Found())
+        with NAMES.apart():
+            for _ in range(ROUNDS):
+                known = self._count
+                self._explore(lemma, found)
+                if self._count == known:
+                    break
+        self._stack.pop()
+        if self._lowest < len(self._stack):
+            self._stamps[key] = self._count
+        else:
+            self._stamps.pop(key, None)
+        self._lowest = min(before, self._lowest)
+
+    def _explore(self, lemma: Lemma, found: _Found) -> None:
+        """Try all ways that were not tried; add those that none stands for."""
+        choices = Choices()
+        for _ in range(MOST_WAYS):
+            outcome = self._outcome(lemma, choices, found)
+            found.outcomes.setdefault(choices.taken, outcome)
+            if not choices.advance():
+                return
+        found.outcomes[("more", None),] = Outcome(
+            "open", Way(Choices()), f"more than {MOST_WAYS} ways"
+        )
+
+    def _outcome(self, lemma: Lemma, choices: Choices, found: _Found) -> Outcome:
+        """Return whether a way is possible; it is added if none stands for it."""
+        way = Way(choices)
+
+        def build(world: World) -> Signature:
+            nonlocal way
+            way = Way(choices)
+            formulas = Formulas(world)
+            given = instance(lemma.given, formulas)
+            made = entered(lemma, given, choices, formulas, self._contracts, way.notes)
+            way = made.way
+            return signature(made.values)
+
+        try:
+            bound = settled(0, choices, build)
+        except Impossible as why:
+            return Outcome("impossible", way, str(why))
+        except Rejected as why:
+            return Outcome("rejected", way, str(why))
+        except NoMeaning as missing:
+            return Outcome("open", way, str(missing))
+        outcome = Outcome("proved", way)
+        if not self._contracts.possible([outcome]):
+            return Outcome("impossible", way)
+        return self._placed(Spelling(lemma, choices.taken, bound), outcome, found)
+
+    def _placed(self, new: Spelling, outcome: Outcome, found: _Found) -> Outcome:
+        if any(new.taken == known.taken for known in found.spellings):
+            return outcome
+        for spelling in found.spellings:
+            if new.bound == spelling.bound and self._is_equal(new, spelling):
+                return outcome
+        if new.depth > DEEPEST:
+            return Outcome("bounded", outcome.way)
+        found.spellings.append(new)
+        self._count += 1
+        return outcome
+
+    def _is_equal(self, new: Spelling, known: Spelling) -> bool:
+        """Return whether a known way computes what a new one does: for any values that the new one
+        takes and binds.
+        """
+        lemma = new.lemma
+
+        def make(way: Way, world: World) -> Equation:
+            formulas = Formulas(world)
+
+            def value(of: Spelling, values: Sequence[Given]) -> Entered:
+                choices = of.replay(values)
+                return entered(lemma, values, choices, formulas, self._contracts, way.notes)
+
+            one = value(new, instance(lemma.given, formulas))
+            world.freeze()
+            two = value(known, one.values)
+            if isinstance(one.result, Formula) and isinstance(two.result, Formula):
+                if not isinstance(one.result.value, tuple):
+                    try:
+                        world.unify(formulas.sizes(two.result), formulas.sizes(one.result))
+                    except Contradiction as why:
+                        raise Rejected(str(why)) from None
+            return Equation(formulas, _compared(one), _compared(two))
+
+        return outcome_of(make, Choices()).kind == "proved"
+
+
+def _compared(made: Entered) -> tuple[Given, ...]:
+    return (made.result, *_formulas((*made.values,)))
+
+
+def _formulas(value: Given) -> Iterator[Formula]:
+    if isinstance(value, Formula):
+        yield value
+    elif isinstance(value, (tuple, Record)):
+        for part in parts_of(value):
+            yield from _formulas(part)
