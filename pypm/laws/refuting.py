@@ -28,6 +28,8 @@ from pypm.laws.sizes import SIGNS
 __all__ = ["LawBroken", "difference"]
 
 SAMPLES: Final = 10
+MOST_SAMPLES: Final = 60
+"""Samples if the sides differ in a field: by a maximum or a comparison, perhaps, that is drawn."""
 RANGES: Final = ((1, 2, 3, 2), (2, 3, 5, 9), (8, 12, 17))
 """Sizes to draw from: the first for which conditions and guards hold."""
 MOST_PLACES: Final = 24
@@ -64,18 +66,23 @@ def difference(equation: Equation) -> LawBroken | None:
 
     Raises NoMeaning if an operator has no meaning, or no element is known.
     """
-    for seed in range(SAMPLES):
+    seed, last = 0, SAMPLES
+    while seed < last:
         found = _difference(equation, seed)
-        if found is not None:
+        if isinstance(found, LawBroken):
             return found
+        if found:
+            last = MOST_SAMPLES
+        seed += 1
     return None
 
 
-def _difference(equation: Equation, seed: int) -> LawBroken | None:
+def _difference(equation: Equation, seed: int) -> LawBroken | bool:
+    """Return a difference in fields and floats, or whether there is one in fields alone."""
     drawn = (_Sizes(seed, within) for within in RANGES)
     sizes = next((found for found in drawn if _allowed(equation, found)), None)
     if sizes is None:
-        return None
+        return False
     exact = ResidueAlgebra(seed)
     in_fields = _Sampled(exact, sizes, exact.drawn, exact.bit)
     pairs = list(in_fields.pairs(equation))
@@ -84,13 +91,13 @@ def _difference(equation: Equation, seed: int) -> LawBroken | None:
         if a.shape != b.shape:
             return LawBroken(seed, shapes, None, a.shape, b.shape)
     if not any(_unequal_residues(*pair) for _, *pair in _elements(pairs)):
-        return None
+        return False
     in_floats = _Sampled(Floats(), sizes, lambda *what: _float(seed, what), _bit(seed))
     for place, one, two in _elements(in_floats.pairs(equation)):
         is_known = isfinite(one) and isfinite(two)
         if is_known and not isclose(one, two, rel_tol=1e-6, abs_tol=1e-9):
             return LawBroken(seed, shapes, place, one, two)
-    return None
+    return True
 
 
 def _elements(pairs: Iterable[tuple[Indexed, Indexed]]) -> Iterator[tuple[Shape, Scalar, Scalar]]:

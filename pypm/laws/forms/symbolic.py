@@ -38,7 +38,7 @@ def exact(value: float) -> Poly:
     """Return the number that a float stands for: by its digits, or as a fraction or a root.
 
     1e-6 is 1/1000000; a float that rounds a fraction with a small denominator, or the root of one,
-    perhaps with a root of pi, is that number: 0.7071067811865476 is the root of 1/2.
+    perhaps with pi or a root of pi, is that number: 0.7071067811865476 is the root of 1/2.
     """
     if isinstance(value, int):
         return rational(int(value))
@@ -53,7 +53,7 @@ def exact(value: float) -> Poly:
     if near and abs(float(near) - value) <= CLOSE * abs(value):
         return rational(near)
     sign = 1 if value > 0 else -1
-    for pi in (0, 1, -1):
+    for pi in (0, 1, -1, 2, -2):
         square = value * value / math.pi**pi
         near = Fraction(square).limit_denominator(SMALL)
         if near and abs(float(near) - square) <= 2 * CLOSE * square:
