@@ -2,9 +2,9 @@
 
 from pypm.core.operators import Parameter, operator
 from pypm.core.records import record
-from pypm.core.rules import RuleSet
+from pypm.core.rules import Rule, RuleSet
 from pypm.diagnostics import PyPMError
-from pypm.lang.decorators import decline, keep, let, op_var, pattern, rule, var
+from pypm.lang.decorators import PROVER, decline, keep, let, op_var, pattern, rule, var
 from pypm.lang.pattern_function import PatternFunction as Pattern
 from pypm.lang.predicates import predicate
 
@@ -26,3 +26,12 @@ __all__ = [
     "rule",
     "var",
 ]
+
+
+def _check_law(rule: Rule) -> None:
+    from pypm.laws.definition import check_law
+
+    check_law(rule)
+
+
+PROVER.check = _check_law

@@ -18,6 +18,22 @@ from pypm.laws.sizes import Size, World, form_of, is_number
 __all__ = ["ANYTHING", "Evaluation", "Formula", "Formulas"]
 
 
+HELP: Final = (
+    "state what the pattern computes by `@pattern(means=...)`, or give the operator a meaning: a "
+    "line in `pypm/laws/operators`"
+)
+
+
+def _missing(name: str) -> NoMeaning:
+    """Return the exception for an operator without a meaning, with a help for its kind."""
+    if name.endswith("_") and not name.endswith("__"):
+        return NoMeaning(f"`{name}` writes into a tensor", "compute a new tensor instead")
+    if name.startswith("torch.Tensor.") or name == "aten.item":
+        help = "decide by shapes, types and numbers alone: tensors have no elements here"
+        return NoMeaning(f"`{name}` reads the elements of a tensor", help)
+    return NoMeaning(f"`{name}` has no meaning here", HELP)
+
+
 class _Anything:
     """An argument that may be anything: its value cannot be asked for."""
 
@@ -87,7 +103,7 @@ class Evaluation:
             return Indexed((), lambda _: found, rational=form.constant)
         meaning = MEANINGS.get(name)
         if meaning is None:
-            raise NoMeaning(f"`{name}` has no meaning here")
+            raise _missing(name)
         site = Site(self.algebra, shape, self.number, self.index)
         try:
             result = meaning(site, *operands, **formula.attributes)

@@ -8,9 +8,10 @@ from typing import Final, Literal, TypeAlias
 
 from pypm.core.patterns import Definition
 from pypm.laws.algebra import NoMeaning
-from pypm.laws.equations import Equation, Parted, compared, settled
+from pypm.laws.equations import Equation, compared, settled
 from pypm.laws.signatures import Signature
 from pypm.laws.sizes import World
+from pypm.laws.verdicts import Parted
 from pypm.laws.ways import Choices, Impossible, Rejected, Way
 
 __all__ = ["MOST_WAYS", "Declined", "Key", "Lemma", "Make", "Outcome", "outcome_of", "tried"]
@@ -47,6 +48,7 @@ class Outcome:
     conditions: tuple[str, ...] = ()
     references: frozenset[str] = frozenset()
     equation: Equation | None = None
+    help: str = ""
 
     @property
     def lemmas(self) -> list[Lemma]:
@@ -97,7 +99,7 @@ def outcome_of(make: Make, choices: Choices) -> Outcome:
     except Rejected as why:
         return Outcome("rejected", way, str(why))
     except NoMeaning as missing:
-        return Outcome("open", way, str(missing))
+        return Outcome("open", way, str(missing), help=missing.help)
     references = frozenset(equation.formulas.references)
     return Outcome("proved", way, "", None, forms[0][1], references, equation)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from time import process_time
 from typing import Final
 
 from pypm.core.rules import Rule, Rules, as_rule_set
@@ -12,7 +14,7 @@ from pypm.diagnostics import InternalError
 from pypm.laws.algebra import NoMeaning
 from pypm.laws.bodies import replaced
 from pypm.laws.contracts import Contracts
-from pypm.laws.equations import Equation
+from pypm.laws.equations import DEADLINE, Equation
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Key, Lemma, Make, Outcome, tried
 from pypm.laws.refuting import LawBroken, difference
@@ -22,47 +24,53 @@ from pypm.laws.ways import Way, place_of
 
 __all__ = ["prove"]
 
+OF_EFFECTS: Final = "only a rule that computes the same values can be proved"
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
 
 
-def prove(rules: Rules, *, contracts: Contracts | None = None) -> Laws:
+def prove(
+    rules: Rules, *, contracts: Contracts | None = None, seconds: float | None = None
+) -> Laws:
     """Prove that replacements compute what their patterns match, for all sizes.
 
     Arguments:
         rules: a rule, a rule set, or a list of those.
         contracts: lemmas about patterns that are proved already, which other calls share.
+        seconds: the CPU time after which what is not proved is open; by default, no limit.
 
     Each way through a rule's pattern is a formula, with the meanings of the patterns that it calls;
     the rule's body is run on symbolic tensors. Both are brought into one normal form, over the real
     numbers. Return a `Laws` with a verdict for each rule. Raises TypeError if `rules` are none.
     """
     shared = Contracts() if contracts is None else contracts
-    return Laws(tuple(_verdict(rule, shared) for rule in as_rule_set(rules)))
+    token = DEADLINE.set(math.inf if seconds is None else process_time() + seconds)
+    try:
+        return Laws(tuple(_verdict(rule, shared) for rule in as_rule_set(rules)))
+    finally:
+        DEADLINE.reset(token)
 
 
 def _verdict(rule: Rule, contracts: Contracts) -> Law:
-    nothing = Extent(0, 0, (), (), (), False)
-    if rule.redraws:
-        return Open(rule.name, "the replacement samples its own random numbers", nothing)
-    if rule.communicates:
-        return Open(rule.name, "the replacement communicates", nothing)
+    effect = "samples its own random numbers" * rule.redraws or (
+        "communicates" if rule.communicates else ""
+    )
+    if effect:
+        nothing = Extent(0, 0, (), (), (), False)
+        return Open(rule.name, f"the replacement {effect}", nothing, help=OF_EFFECTS)
     outcomes = contracts.possible(tried(_maker(rule, contracts)))
     lemmas = contracts.prove(outcomes)
     proved = [o for o in outcomes if o.kind == "proved"]
     scope = _extent(proved, lemmas)
-    broken = next((found for o in outcomes if (found := _difference(rule, o)) is not None), None)
-    if broken is not None:
-        return Refuted(rule.name, str(broken), scope)
-    reason, parted = _why_open(rule, outcomes, lemmas)
-    if reason:
-        sides = (
-            ()
-            if parted is None or parted.parted is None
-            else (parted.parted.left, parted.parted.right)
-        )
-        return Open(rule.name, reason, scope, *sides)
-    return Proved(rule.name, scope)
+    broken = _counterexample(rule, outcomes, lemmas)
+    if broken:
+        return Refuted(rule.name, broken, scope)
+    reason, shown = _why_open(rule, outcomes, lemmas)
+    if not reason:
+        return Proved(rule.name, scope)
+    if shown is None:
+        return Open(rule.name, reason, scope)
+    return Open(rule.name, reason, scope, shown.parted, shown.help)
 
 
 def _maker(rule: Rule, contracts: Contracts) -> Make:
@@ -82,6 +90,34 @@ def _maker(rule: Rule, contracts: Contracts) -> Make:
         return Equation(formulas, left, replaced(rule, values, dtypes, left, formulas))
 
     return make
+
+
+def _counterexample(
+    rule: Rule,
+    outcomes: Sequence[Outcome],
+    lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]],
+) -> str:
+    """Return where a rule, or a pattern that it calls, computes something else; "" if nowhere.
+
+    Raises InternalError if an equation is proved and refuted.
+    """
+    for outcome in outcomes:
+        found = _difference(rule, outcome)
+        if found is not None:
+            return str(found)
+    for lemma, some in lemmas.values():
+        for outcome in some:
+            found = _difference(rule, outcome) if outcome.kind == "parted" else None
+            if found is not None:
+                return (
+                    f"`{lemma.definition.name}` ({_places(outcome)}) has another meaning: {found}"
+                )
+    return ""
+
+
+def _places(outcome: Outcome) -> str:
+    """Return the lines of the alternates that a way takes."""
+    return ", ".join(dict.fromkeys(map(place_of, outcome.way.taken)))
 
 
 def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:
@@ -129,11 +165,11 @@ def _why_open(
         within = f" in `{owner}`" if owner else ""
         for outcome in some:
             if outcome.kind == "parted":
-                at = ", ".join(dict.fromkeys(map(place_of, outcome.way.taken)))
-                return f"the normal forms part{within} ({at})", outcome
+                return f"the normal forms part{within} ({_places(outcome)})", outcome
         reasons = Counter(o.reason for o in some if o.kind == "open")
         if reasons:
-            return reasons.most_common(1)[0][0] + within, None
+            reason = reasons.most_common(1)[0][0]
+            return reason + within, next(o for o in some if o.reason == reason)
     if not any(o.kind == "proved" for o in outcomes):
         declined = Counter(o.reason for o in outcomes if o.kind == "declined").most_common(1)
         return f"the body declines: {declined[0][0]}" if declined else "no way was settled", None

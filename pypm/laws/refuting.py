@@ -46,19 +46,21 @@ class LawBroken:
     """The inputs that were read, each with its shape."""
     place: tuple[int, ...] | None
     """The place of the element; None if the shapes differ."""
-    left: float | tuple[int, ...]
-    right: float | tuple[int, ...]
+    left: str
+    right: str
 
     def __str__(self) -> str:
         where = ", ".join(f"{name} has the shape {[*shape]}" for name, shape in self.shapes)
         if self.place is None:
-            return f"the shape {_text(self.left)} is not {_text(self.right)}, where {where}"
+            return f"the shape {self.left} is not {self.right}, where {where}"
         at = f" at {[*self.place]}" if self.place else ""
-        return f"{_text(self.left)} is not {_text(self.right)}{at}, where {where}"
+        return f"{self.left} is not {self.right}{at}, where {where}"
 
 
-def _text(side: float | tuple[int, ...]) -> str:
-    return str([*side]) if isinstance(side, tuple) else f"{side:.6g}"
+def _texts(one: float, two: float) -> tuple[str, str]:
+    """Return numbers that differ as texts that differ."""
+    left, right = f"{one:.6g}", f"{two:.6g}"
+    return (left, right) if left != right else (repr(one), repr(two))
 
 
 def difference(equation: Equation) -> LawBroken | None:
@@ -89,14 +91,15 @@ def _difference(equation: Equation, seed: int) -> LawBroken | bool:
     shapes = tuple(in_fields.shapes.items())
     for a, b in pairs:
         if a.shape != b.shape:
-            return LawBroken(seed, shapes, None, a.shape, b.shape)
+            return LawBroken(seed, shapes, None, f"{[*a.shape]}", f"{[*b.shape]}")
     if not any(_unequal_residues(*pair) for _, *pair in _elements(pairs)):
         return False
+    tolerance = 1e-11 if exact.is_exact else 1e-6
     in_floats = _Sampled(Floats(), sizes, lambda *what: _float(seed, what), _bit(seed))
     for place, one, two in _elements(in_floats.pairs(equation)):
         is_known = isfinite(one) and isfinite(two)
-        if is_known and not isclose(one, two, rel_tol=1e-6, abs_tol=1e-9):
-            return LawBroken(seed, shapes, place, one, two)
+        if is_known and not isclose(one, two, rel_tol=tolerance, abs_tol=tolerance / 1000):
+            return LawBroken(seed, shapes, place, *_texts(one, two))
     return True
 
 

@@ -186,6 +186,18 @@ class World:
         number = int(str(symbol[1])[1:].rstrip("'"))
         return number <= self.frozen[symbol[0] == "symbol"]
 
+    def suppose(self, since: int) -> bool:
+        """Suppose that the last comparison, the only one since then, comes out the other way.
+
+        A guard that fails for the samples may hold for other sizes. Return False if there are more
+        comparisons or none, or it comes out so for no size from 2 on.
+        """
+        if len(self.hypotheses) != since + 1:
+            return False
+        form, sign = self.hypotheses.pop()
+        self.hypotheses.append((form, OPPOSITES[sign]))
+        return not _is_decided(form)
+
     def note(self, left: Number, sign: str, right: object) -> None:
         """Record a comparison: a condition, or a hypothesis."""
         other = form_of(right)
@@ -218,6 +230,7 @@ SIGNS: Final[dict[str, Callable[[float], bool]]] = {
     "!=": lambda n: n != 0,
 }
 """Comparisons with zero."""
+OPPOSITES: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "!=", "!=": "="}
 
 
 def is_number(value: object) -> bool:

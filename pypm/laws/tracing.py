@@ -19,7 +19,7 @@ from pypm.kernels.support.registration import reference_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.operator_dims import count_dims
-from pypm.torch_internals import OpOverload, OpOverloadPacket
+from pypm.torch_internals import OpOverload
 
 __all__ = ["SymbolicTensor", "formulas_of", "running", "tensor_of"]
 
@@ -156,7 +156,7 @@ def _called(
         return _read(args[0], _ATTRIBUTE(func))
     if name in _QUESTIONS and isinstance(args[0], SymbolicTensor):
         return _QUESTIONS[name](args[0], *args[1:], **kwargs)
-    overload = func.default if isinstance(func, OpOverloadPacket) else func
+    overload = getattr(func, "default", func)  # some packets have no default
     reference = reference_of(overload)
     if reference is not None and isinstance(overload, OpOverload):
         formulas.references.add(overload._schema.name.replace("::", "."))

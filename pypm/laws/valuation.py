@@ -184,13 +184,15 @@ class Valuation:
                     self._unify(one, two)
                 return
         self._world.unequal.clear()
+        before = len(self._world.hypotheses)
         known = self._holds(guard, names)
         if known is None and is_about_sizes(guard):
             self._world.unknown.append(guard)
         if known is False:
             for one, two in list(self._world.unequal):  # the guard may hold where they are equal
                 self._unify(one, two)
-            raise Rejected("a guard")
+            if not self._world.suppose(before):
+                raise Rejected("a guard")
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
         return holds(guard, lambda name: Subject(self, names[name]))

@@ -112,7 +112,7 @@ def test_refuted(false) -> None:
 
 def test_a_wrong_alternate_is_named() -> None:
     law = prove(wrong_alternate).of("wrong_alternate")
-    assert isinstance(law, Open) and "`Wrong`" in law.reason and law.left != law.right
+    assert isinstance(law, Refuted) and "`Wrong` (" in law.counterexample
 
 
 def test_comparisons_of_sizes_are_conditions() -> None:

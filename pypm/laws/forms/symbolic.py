@@ -229,6 +229,8 @@ class SymbolicAlgebra:
         whole, rest = quotient(index, by)
         if self.is_least(rest, 0) and self.is_least(by - 1 - rest, 0):
             return whole, rest
+        if self.is_least(-rest, 1) and self.is_least(rest + by, 0):
+            return whole - 1, rest + by
         whole = factor(("function", "floor", index.key, by.key))
         return whole, index - whole * by
 
