@@ -60,10 +60,11 @@ def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Buil
                 _ = world.sized(form_of(differ.sizes[0])) // world.sized(form_of(differ.sizes[1]))
             raise Rejected("sizes that differ")
         except Assumed as assumed:
-            if assumed.symbol in assumptions:
-                raise Rejected("sizes that depend on themselves") from None
-            assumptions[assumed.symbol] = assumed.form
-            choices.settle(assumed.symbol, assumed.form)
+            for symbol, form in assumed.forms.items():
+                if symbol in assumptions:
+                    raise Rejected("sizes that depend on themselves") from None
+                assumptions[symbol] = form
+                choices.settle(symbol, form)
         except Contradiction as why:
             raise Rejected(str(why)) from None
     raise Rejected("sizes that are not settled")

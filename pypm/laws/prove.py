@@ -11,12 +11,12 @@ from typing import Final
 from pypm.core.rules import Rule, Rules, as_rule_set
 from pypm.core.traverse import free_names
 from pypm.diagnostics import InternalError
-from pypm.laws.algebra import NoMeaning
+from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.bodies import replaced
 from pypm.laws.contracts import Contracts
 from pypm.laws.equations import DEADLINE, Equation
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import Key, Lemma, Make, Outcome, tried
+from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.refuting import LawBroken, difference
 from pypm.laws.sizes import World
 from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
@@ -58,7 +58,7 @@ def _verdict(rule: Rule, contracts: Contracts) -> Law:
     if effect:
         nothing = Extent(0, 0, (), (), (), False)
         return Open(rule.name, f"the replacement {effect}", nothing, help=OF_EFFECTS)
-    outcomes = contracts.possible(tried(_maker(rule, contracts)))
+    outcomes = _outcomes(rule, contracts)
     lemmas = contracts.prove(outcomes)
     proved = [o for o in outcomes if o.kind == "proved"]
     scope = _extent(proved, lemmas)
@@ -73,10 +73,20 @@ def _verdict(rule: Rule, contracts: Contracts) -> Law:
     return Open(rule.name, reason, scope, shown.parted, shown.help)
 
 
-def _maker(rule: Rule, contracts: Contracts) -> Make:
+def _outcomes(rule: Rule, contracts: Contracts) -> list[Outcome]:
+    """Return the outcomes of all ways; also for other samples, if the body declines for some."""
+    outcomes = contracts.possible(tried(_maker(rule, contracts)))
+    if any(o.kind == "declined" for o in outcomes):
+        more = tried(_maker(rule, contracts, is_small=True))
+        outcomes += contracts.possible([o for o in more if o.kind != "declined"])
+    return outcomes
+
+
+def _maker(rule: Rule, contracts: Contracts, is_small: bool = False) -> Make:
     names = sorted(frozenset(rule.parameters).union(*map(free_names, rule.roots)))
 
     def make(way: Way, world: World) -> Equation:
+        world.is_small = is_small
         formulas = Formulas(world)
         slots = {name: way.slot(name) for name in names}
         way.assume(rule.guard, slots)
@@ -87,7 +97,10 @@ def _maker(rule: Rule, contracts: Contracts) -> Make:
         valuation.settle()
         values = {name: valuation.value(slots[name]) for name in rule.parameters}
         dtypes = {name: valuation.dtypes.get(slots[name]) for name in rule.parameters}
-        return Equation(formulas, left, replaced(rule, values, dtypes, left, formulas))
+        right = replaced(rule, values, dtypes, left, formulas)
+        for one, two in zip(left, right, strict=False):
+            _settle_shapes(formulas, one, two)
+        return Equation(formulas, left, right)
 
     return make
 
@@ -118,6 +131,16 @@ def _counterexample(
 def _places(outcome: Outcome) -> str:
     """Return the lines of the alternates that a way takes."""
     return ", ".join(dict.fromkeys(map(place_of, outcome.way.taken)))
+
+
+def _settle_shapes(formulas: Formulas, one: Given, two: Given) -> None:
+    """Make shapes equal: where they are not, PyPM refuses the match."""
+    single = [x for x in (one, two) if isinstance(x, Formula) and not isinstance(x.value, tuple)]
+    if len(single) == 2:
+        shapes = [formulas.sizes(x) for x in single]
+        if len(shapes[0]) != len(shapes[1]):
+            raise Declined("a result of another rank is refused")
+        formulas.world.unify(*shapes)
 
 
 def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:

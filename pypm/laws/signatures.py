@@ -16,7 +16,7 @@ from pypm.laws.forms.polynomials import Factor, Poly, rational
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.sizes import Real, Size, World, form_of
 
-__all__ = ["FREE", "Signature", "instance", "signature"]
+__all__ = ["FREE", "Signature", "instance", "signature", "signed"]
 
 Signature: TypeAlias = tuple[Hashable, ...]
 FREE: Final = ("free",)
@@ -81,8 +81,14 @@ def signature(values: Sequence[Given]) -> Signature:
     `UNDEFINED` stands for an argument that the pattern binds. Raises NoMeaning for a value that is
     neither a tensor nor a number, constant, tuple or record.
     """
+    return signed(values)[0]
+
+
+def signed(values: Sequence[Given]) -> tuple[Signature, dict[str, Factor]]:
+    """Return a signature, and the sizes that its names of sizes stand for. Raises NoMeaning."""
     renaming = _Renaming()
-    return tuple(renaming.of(value) for value in values)
+    found = tuple(renaming.of(value) for value in values)
+    return found, {name: of for of, name in renaming.names.items()}
 
 
 def instance(given: Signature, formulas: Formulas) -> list[Given]:

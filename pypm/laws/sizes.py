@@ -7,7 +7,7 @@ comes out as it does for the sample, and is recorded as a condition.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, Self, TypeAlias
@@ -35,15 +35,16 @@ SAMPLES: Final = (
     (1511, 1523, 1531, 1543, 1549, 1553, 1559, 1567, 1571, 1579, 1583, 1597, 1601, 1607, 1609),
 )
 """Samples of sizes: different primes, for each of two runs."""
+SMALL: Final = 3, 2
+"""Samples of the first size, where it is small."""
 
 
 class Assumed(Exception):
-    """A symbol has to be this polynomial: all is computed again so."""
+    """Symbols have to be these polynomials: all is computed again so."""
 
-    def __init__(self, symbol: Factor, form: Poly) -> None:
-        super().__init__(f"{shown(factor(symbol))} = {shown(form)}")
-        self.symbol = symbol
-        self.form = form
+    def __init__(self, forms: Mapping[Factor, Poly]) -> None:
+        super().__init__(", ".join(f"{shown(factor(of))} = {shown(n)}" for of, n in forms.items()))
+        self.forms = forms
 
 
 class Contradiction(Exception):
@@ -70,6 +71,8 @@ class World:
     frozen: tuple[int, int] = (0, 0)
     """Sizes and numbers up to these are what they are: no equation says more of them."""
     _sized: dict[Poly, Size] = field(default_factory=dict)
+    is_small: bool = False
+    """True if the first size is small, and numbers are above 1: then other bodies decline."""
     count: int = 0
     numbers: int = 0
     places: int = 0
@@ -93,7 +96,7 @@ class World:
 
     def resolved(self, form: Poly) -> Poly:
         """Return a form with what symbols have to be in place of them."""
-        while self.assumptions:
+        while self.assumptions and form.constant is None:
             found = {of for m in form.terms for of, _ in m if of in self.assumptions}
             if not found:
                 break
@@ -141,22 +144,30 @@ class World:
             number = int(name[1:].rstrip("'")) + 4 * name.count("'")
             if name[0] == "p":  # a place: less than sizes are
                 return Fraction(5 + 6 * number + self.run)
+            if self.is_small and number == 1:
+                return Fraction(SMALL[self.run])
             return Fraction(SAMPLES[self.run][number % len(SAMPLES[0])])
         if kind == "symbol":
-            return 0.0123 + int(name[1:]) / 1013 + self.run / 771
+            return self.is_small + 0.0123 + int(name[1:]) / 1013 + self.run / 771
         if kind == "prime":
             return Fraction(of[1])
         raise Contradiction("a number without a sample")
 
     def unify(self, one: object, two: object) -> None:
-        """Make two values equal. Raises Assumed if a symbol has to be something for that, and
+        """Make two values equal. Raises Assumed if symbols have to be something for that, and
         Contradiction if they cannot be equal or it is not clear how.
         """
+        found: dict[Factor, Poly] = {}
+        self._unify(one, two, found)
+        if found:
+            raise Assumed(found)
+
+    def _unify(self, one: object, two: object, found: dict[Factor, Poly]) -> None:
         if isinstance(one, (tuple, list)) and isinstance(two, (tuple, list)):
             if len(one) != len(two):
                 raise Contradiction("tuples of different lengths")
             for a, b in zip(one, two, strict=True):
-                self.unify(a, b)
+                self._unify(a, b, found)
             return
         if not (is_number(one) and is_number(two)):
             if one is not two and one != two:
@@ -166,15 +177,11 @@ class World:
         if a == b:
             return
         a, b = _without_common(a, b)
-        for symbol, other in (*_solutions(a, b), *_solutions(b, a)):
+        for symbol, other in (*_solutions(a, b), *_solutions(b, a), *_ones(a, b), *_ones(b, a)):
             if not self.is_frozen(symbol):
-                raise Assumed(symbol, other)
-        for product, value in ((a, b), (b, a)):
-            if value == 1 and len(product.terms) == 1:
-                ((monomial, _),) = product.terms.items()
-                sizes = [of for of, _ in monomial if of[0] == "size"]
-                if sizes and not self.is_frozen(min(sizes)):
-                    raise Assumed(min(sizes), rational(1))
+                found[symbol] = self.assumptions[symbol] = other
+                self._unify(one, two, found)
+                return
         raise Contradiction(f"{shown(a)} and {shown(b)}")
 
     def freeze(self) -> None:
@@ -282,6 +289,14 @@ def _solutions(one: Poly, two: Poly) -> Iterable[tuple[Factor, Poly]]:
         )
         if is_size and all(c.denominator == 1 for c in two.terms.values()):
             yield of, two
+
+
+def _ones(product: Poly, value: Poly) -> Iterable[tuple[Factor, Poly]]:
+    """Yield sizes that are 1 because their product is."""
+    if value == 1 and len(product.terms) == 1:
+        ((monomial, _),) = product.terms.items()
+        for of in sorted(of for of, _ in monomial if of[0] == "size"):
+            yield of, rational(1)
 
 
 _Compare: TypeAlias = Callable[["Number", object], bool]
@@ -410,7 +425,7 @@ class Size(Number, int):
                     and not self.world.is_frozen(of)
                     and not any(g == of for m in by.terms for g, _ in m)
                 ):
-                    raise Assumed(of, by * factor(("size", f"{of[1]}'")))
+                    raise Assumed({of: by * factor(("size", f"{of[1]}'"))})
         raise Contradiction(f"{shown(self.form)} divided by {shown(by)}")
 
 

@@ -8,7 +8,7 @@ smaller terms, so the calls in its own ways are entered by the ways that are fou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.equations import Equation, settled
+from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import MOST_WAYS, Key, Lemma, Outcome, outcome_of
@@ -43,6 +44,35 @@ class Spelling:
     taken: tuple[tuple[str, Given], ...]
     bound: Signature
     """The kinds of values that its parameters then have, also those that it binds."""
+
+    start: tuple[int, int] = (0, 0)
+    """The sizes and numbers that its arguments have."""
+    assumptions: Mapping[Factor, Poly] = field(default_factory=dict)
+    """The forms that symbols have to have in this way."""
+
+    def settle(self, world: World, names: Mapping[str, Factor]) -> None:
+        """Settle the symbols that the way is about to make, for sizes of its arguments by name."""
+        shift = world.count - self.start[0], world.numbers - self.start[1]
+
+        def renamed(of: Factor) -> Factor | None:
+            kind, name = of
+            number = int(name[1:].rstrip("'"))
+            is_number = kind == "symbol"
+            if number > self.start[is_number]:
+                primes = "'" * name.count("'")
+                return kind, f"{name[0]}{number + shift[is_number]}{primes}"
+            return names.get(name)
+
+        for symbol, form in self.assumptions.items():
+            found = renamed(symbol)
+            if found is None or found in names.values():
+                continue
+            terms = {
+                frozenset((renamed(of) if of[0] in ("size", "symbol") else of, e) for of, e in m): c
+                for m, c in form.terms.items()
+            }
+            if all(of is not None for m in terms for of, _ in m):
+                world.assumptions.setdefault(found, Poly(terms))
 
     def replay(self, values: Sequence[Given]) -> Replay:
         """Return its choices for values of the parameters, `UNDEFINED` for those to be bound."""
@@ -139,17 +169,18 @@ class Spellings:
         """Return whether a way is possible; it is added if none stands for it."""
         way = Way(choices)
 
-        def build(world: World) -> Signature:
+        def build(world: World) -> Spelling:
             nonlocal way
             way = Way(choices)
             formulas = Formulas(world)
             given = instance(lemma.given, formulas)
+            start = world.count, world.numbers
             made = entered(lemma, given, choices, formulas, self._contracts, way.notes)
-            way = made.way
-            return signature(made.values)
+            way, bound = made.way, signature(made.values)
+            return Spelling(lemma, choices.taken, bound, start, dict(world.assumptions))
 
         try:
-            bound = settled(0, choices, build)
+            new = settled(0, choices, build)
         except Impossible as why:
             return Outcome("impossible", way, str(why))
         except Rejected as why:
@@ -159,7 +190,7 @@ class Spellings:
         outcome = Outcome("proved", way)
         if not self._contracts.possible([outcome]):
             return Outcome("impossible", way)
-        return self._placed(Spelling(lemma, choices.taken, bound), outcome, found)
+        return self._placed(new, outcome, found)
 
     def _placed(self, new: Spelling, outcome: Outcome, found: _Found) -> Outcome:
         if any(new.taken == known.taken for known in found.spellings):

@@ -54,9 +54,9 @@ def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
                     found.setdefault(slot, {}).setdefault("calls", []).append(
                         (definition, parameter)
                     )
-            case Called(definition, _, actuals):
-                for slot, parameter in zip(actuals, definition.parameters, strict=True):
-                    found.setdefault(slot, {}).setdefault("spelled", []).append((tree, parameter))
+            case Called():
+                for slot in tree.actuals:
+                    found.setdefault(slot, {}).setdefault("spelled", []).append(tree)
             case Application(_, operands):
                 for operand in operands:
                     visit(operand)

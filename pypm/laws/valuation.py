@@ -30,7 +30,7 @@ from pypm.laws.formulas import ANYTHING, Formula, Formulas
 from pypm.laws.lemmas import Lemma
 from pypm.laws.operator_dims import count_dims
 from pypm.laws.operators.meanings import ELEMENTS
-from pypm.laws.signatures import signature
+from pypm.laws.signatures import signed
 from pypm.laws.sizes import Contradiction, form_of, is_number
 from pypm.laws.unknown_guards import is_about_sizes, is_of_none, lacks_a_dimension
 from pypm.laws.uses import type_of, uses_of
@@ -118,7 +118,6 @@ class Valuation:
         self._way = way
         self._formulas = formulas
         self._world = formulas.world
-        self._choose = way.choices.choose
         self._lemmas = lemmas
         self._given = given
         self._results: dict[Called, Given] = {}
@@ -141,6 +140,9 @@ class Valuation:
         self._aliases = {
             tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, Slot)
         }
+
+    def _pick(self, options: Sequence[Given], label: str) -> Given:
+        return self._way.choices.pick(lambda: options, label)
 
     # --- guards ---
 
@@ -174,7 +176,7 @@ class Valuation:
             case Or(left, right):
                 known = self._holds(left, names) if is_of_none(left) else None
                 if known is None:  # whatever the sizes: choices depend on choices alone
-                    self._guard((left, right)[self._choose(2)], names)
+                    self._guard((left, right)[self._pick((0, 1), "or")], names)
                 elif not known:
                     self._guard(right, names)
                 return
@@ -302,13 +304,14 @@ class Valuation:
     def _called(self, call: Called) -> Given:
         """Return the result of a call by one of its spellings, which also binds names."""
         if call not in self._results:
-            values = tuple(
-                UNDEFINED if self._is_bound_by(call, slot, name) else self.value(slot)
-                for slot, name in zip(call.actuals, call.definition.parameters, strict=True)
-            )
-            lemma = Lemma(call.definition, call.around, signature(values))
+            values = tuple(UNDEFINED if self._is_free(s) else self.value(s) for s in call.actuals)
+            given, names = signed(values)
+            lemma = Lemma(call.definition, call.around, given)
             self._way.notes.append(lemma)
-            spelling = self._way.choices.pick(lambda: self._lemmas.spellings(lemma))
+            name = f"({call.definition.name})"
+            spelling = self._way.choices.pick(lambda: self._lemmas.spellings(lemma), name)
+            if spelling.lemma.given == given:
+                spelling.settle(self._world, names)
             replay = spelling.replay(values)
             found = entered(lemma, values, replay, self._formulas, self._lemmas, self._way.notes)
             self._results[call] = found.result
@@ -320,15 +323,12 @@ class Valuation:
                     self.dtypes.setdefault(slot, found.dtypes[inner])
         return self._results[call]
 
-    def _is_bound_by(self, call: Called, slot: Slot, name: str) -> bool:
-        """Return whether a call binds a name that nothing else says the value of."""
+    def _is_free(self, slot: Slot) -> bool:
+        """Return whether nothing but calls says the value of a name."""
         if slot in self._known or slot in self._given or slot in self._bound:
             return False
-        uses = self._uses.get(slot, {})
-        if slot.lets or slot.described or VALUE in slot.arguments or uses.get("operand"):
-            return False
-        domain = self._lemmas.domains.of(call.definition, name, call.around)
-        return {*domain} != {TENSOR}
+        is_operand = self._uses.get(slot, {}).get("operand")
+        return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
 
     def _mean(self, definition: Definition, values: tuple[Given, ...]) -> Given:
         return self._lemmas.mean(definition, values, self._formulas, self._way.notes)
@@ -356,8 +356,8 @@ class Valuation:
         if found is not None:
             return found
         ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
-        chosen = self._choose(len(ranks) + 1)
-        return tuple(self._world.size() for _ in range(ranks[chosen - 1])) if chosen else own
+        chosen = self._pick([None, *ranks], "shape")
+        return own if chosen is None else tuple(self._world.size() for _ in range(chosen))
 
     def _applied(self, operator: Operator, trees: tuple[Tree, ...], slot: Slot | None) -> Given:
         said = slot.arguments if slot else {}
@@ -376,7 +376,7 @@ class Valuation:
             attributes[name] = self._argument(argument)
         count_dims(operator, operands, attributes)
         if attributes.get("keepdim") is ANYTHING:
-            attributes["keepdim"] = bool(self._choose(2))
+            attributes["keepdim"] = self._pick((False, True), "keepdim")
         is_free = any(
             value is ANYTHING
             for name, value in attributes.items()
@@ -445,8 +445,8 @@ class Valuation:
     # --- variables ---
 
     def _bound_or_leaf(self, slot: Slot) -> Given:
-        for call, name in self._uses.get(slot, {}).get("spelled", ()):
-            if slot not in self._bound and self._is_bound_by(call, slot, name):
+        for call in self._uses.get(slot, {}).get("spelled", ()):
+            if self._is_free(slot):
                 self._called(call)
         return self._bound[slot] if slot in self._bound else self._leaf(slot)
 
@@ -459,14 +459,12 @@ class Valuation:
         domain: Domain = {}
         for definition, parameter in uses.get("calls", ()):
             domain |= self._lemmas.domains.of(definition, parameter)
-        for call, parameter in uses.get("spelled", ()):
-            domain |= self._lemmas.domains.of(call.definition, parameter, call.around)
         if "argument" in uses:
             domain |= uses["argument"]
         if uses.get("operand") or not domain:
             domain.setdefault(TENSOR, TENSOR)
         values = [v for one in domain.values() for v in (self._dims() if one is DIMS else [one])]
-        chosen = values[self._choose(len(values), slot.name)]
+        chosen = self._pick(values, slot.name)
         if chosen is TENSOR:
             return self._tensor(slot)
         if chosen is NUMBER:
@@ -490,8 +488,7 @@ class Valuation:
         dtype, kind = type_of(slot, self._way)
         if dtype is not None:
             self.dtypes[slot] = dtype
-        shapes = self._shapes()
-        shape = shapes[self._choose(len(shapes), slot.name)]
+        shape = self._pick(self._shapes(), slot.name)
         made = self._formulas.read([n or self._world.size() for n in shape], kind, slot.name)
         self._rank = made.tensor.rank if self._rank is None else self._rank
         if dtype is not None:

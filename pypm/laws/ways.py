@@ -132,8 +132,16 @@ class Replay(Choices):
     """Choices that were made before, made again, but those for the values of some names."""
 
     def __init__(self, taken: Sequence[tuple[str, Given]], known: Sequence[str] = ()) -> None:
-        left = [(label, one) for label, one in taken if label not in known]
-        super().__init__([0] * len(left), [(one,) for _, one in left], [label for label, _ in left])
+        super().__init__()
+        self._left = [(label, one) for label, one in taken if label not in known]
+
+    def pick(self, options: Callable[[], Sequence[Given]], label: str = "") -> Given:
+        """Return the next choice with this label. Raises Rejected if there is none."""
+        for place, (other, chosen) in enumerate(self._left):
+            if other == label:
+                del self._left[place]
+                return chosen
+        raise Rejected("a choice that was not made")
 
 
 @dataclass(eq=False)

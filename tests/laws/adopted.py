@@ -154,7 +154,7 @@ def SelectOfOne(p, a):
     return aten.where(p, a, a)
 
 
-@adopt(XLA)
+@adopt(XLA, wrong=lambda p, a: torch.where(p, a, -a))
 @rule(SelectOfOne)
 def select_of_one(p, a):
     assert p.shape == a.shape
@@ -263,7 +263,7 @@ def ReduceOfOne(x):
     return aten.sum(x, [0], False, ...)
 
 
-@adopt(XLA)
+@adopt(XLA, wrong=lambda x: x.squeeze(0) * 2)
 @rule(ReduceOfOne)
 def reduce_of_one(x):
     assert x.shape[0] == 1
@@ -343,7 +343,7 @@ def SliceOfConcat(a, b, n):
     return aten.slice(aten.cat([a, b], 0), 0, n, END, 1)
 
 
-@adopt(XLA)
+@adopt(XLA, wrong=lambda a, b, n: b.flip(0))
 @rule(SliceOfConcat)
 def slice_of_concat(a, b, n):
     assert n == a.shape[0]
@@ -355,7 +355,7 @@ def SliceOfPad(x):
     return aten.slice(aten.constant_pad_nd(x, [3, 2], ...), -1, 3, -2, 1)
 
 
-@adopt(XLA, wrong=lambda x: x[..., 1:])
+@adopt(XLA, wrong=lambda x: x.flip(-1))
 @rule(SliceOfPad)
 def slice_of_pad(x):
     return x
@@ -726,7 +726,7 @@ def DenseOfScaled(x, s, w):
     return aten.linear(x * s, w, None)
 
 
-@adopt(TVM)
+@adopt(TVM, wrong=lambda x, s, w: F.linear(x, w / s))
 @rule(DenseOfScaled)
 def fold_scale_axis_forward(x, s, w):
     assert s.rank == 1 and w.rank == 2 and s.shape[0] == x.shape[-1]
@@ -738,7 +738,7 @@ def DenseThenScale(x, s, w):
     return aten.linear(x, w, None) * s
 
 
-@adopt(TVM)
+@adopt(TVM, wrong=lambda x, s, w: F.linear(x, w, s))
 @rule(DenseThenScale)
 def fold_scale_axis_backward(x, s, w):
     assert s.rank == 1 and w.rank == 2

@@ -70,7 +70,7 @@ MESSAGES = {
     unknown: ("`aten.fft_fft` has no meaning here", "@pattern(means=...)", "pypm/laws/operators"),
     raising: (
         "the body raises KeyError: 'silu'",
-        "help: the body runs on tensors that have a shape",
+        "help: the body runs on tensors that have",
     ),
 }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 __all__ = [
@@ -39,8 +40,14 @@ Key: TypeAlias = tuple[tuple[tuple[tuple[Factor, Fraction], ...], Fraction], ...
 """The terms of a polynomial in order, which can be hashed."""
 ONE: Final[Monomial] = frozenset()
 MINUS_INFINITY: Final[Factor] = ("-inf",)
+PLAIN: Final = frozenset({"size", "index", "read", "symbol", "sum", "function"})
+"""Kinds of factors whose powers have no laws but that exponents are added."""
 LARGEST_POWER: Final = 8
 """The largest exponent by which a sum is multiplied out."""
+
+
+UNIT: Final = Fraction(1)
+MINUS_UNIT: Final = Fraction(-1)
 
 
 class NotDefined(Exception):
@@ -50,37 +57,39 @@ class NotDefined(Exception):
 class Poly:
     """A sum of monomials with rational coefficients; none is zero."""
 
-    __slots__ = ("_key", "terms")
+    __slots__ = ("_hash", "_key", "terms")
 
     def __init__(self, terms: Mapping[Monomial, Fraction]) -> None:
         self.terms = terms
         self._key: Key | None = None
+        self._hash: int | None = None
 
     def __add__(self, other: Poly | int) -> Poly:
+        other = _poly(other)
+        if not self.terms or not other.terms:
+            return self if self.terms else other
         found = dict(self.terms)
-        for monomial, coefficient in _poly(other).terms.items():
-            total = found.get(monomial, 0) + coefficient
-            if total:
-                found[monomial] = Fraction(total)
-            else:
-                del found[monomial]
+        _added(found, other.terms, UNIT)
         return Poly(found)
 
     def __mul__(self, other: Poly | int) -> Poly:
         other = _poly(other)
         if len(other.terms) == 1 and ONE in other.terms:
             return self.scaled(other.terms[ONE])
-        found = Poly({})
+        found: dict[Monomial, Fraction] = {}
         for one, c in self.terms.items():
             for two, d in other.terms.items():
-                found = found + _joined(one, two).scaled(c * d)
-        return found
+                number = d if c is UNIT else c if d is UNIT else c * d
+                _added(found, _joined(one, two).terms, number)
+        return Poly(found)
 
     def __neg__(self) -> Poly:
         return self.scaled(Fraction(-1))
 
     def __sub__(self, other: Poly | int) -> Poly:
-        return self + -_poly(other)
+        found = dict(self.terms)
+        _added(found, _poly(other).terms, MINUS_UNIT)
+        return Poly(found)
 
     def __rsub__(self, other: int) -> Poly:
         return _poly(other) - self
@@ -90,13 +99,19 @@ class Poly:
 
     def scaled(self, number: Fraction) -> Poly:
         """Return this times a number."""
+        if number is UNIT or number == 1:
+            return self
         return Poly({m: c * number for m, c in self.terms.items()} if number else {})
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         return isinstance(other, (Poly, int)) and self.terms == _poly(other).terms
 
     def __hash__(self) -> int:
-        return hash(frozenset(self.terms.items()))
+        if self._hash is None:
+            self._hash = hash(frozenset(self.terms.items()))
+        return self._hash
 
     @property
     def key(self) -> Key:
@@ -117,18 +132,34 @@ class Poly:
         return f"Poly({self.key})"
 
 
+def _added(
+    found: dict[Monomial, Fraction], terms: Mapping[Monomial, Fraction], by: Fraction
+) -> None:
+    """Add terms, times a number, to those found."""
+    for monomial, coefficient in terms.items():
+        number = coefficient if by is UNIT else by if coefficient is UNIT else coefficient * by
+        before = found.get(monomial)
+        total = number if before is None else before + number
+        if total:
+            found[monomial] = total
+        else:
+            del found[monomial]
+
+
 def _poly(value: Poly | int) -> Poly:
     return value if isinstance(value, Poly) else rational(value)
 
 
+@lru_cache(maxsize=2**12)
 def rational(number: int | Fraction) -> Poly:
     """Return a polynomial that is a number."""
-    return Poly({ONE: Fraction(number)} if number else {})
+    return Poly({ONE: UNIT if number == 1 else Fraction(number)} if number else {})
 
 
+@lru_cache(maxsize=2**16)
 def factor(of: Factor, exponent: int | Fraction = 1) -> Poly:
     """Return a polynomial that is one power of one factor."""
-    return Poly({frozenset([(of, Fraction(exponent))]): Fraction(1)})
+    return Poly({frozenset([(of, UNIT if exponent == 1 else Fraction(exponent))]): UNIT})
 
 
 def of_key(key: Key) -> Poly:
@@ -142,13 +173,16 @@ def of_key(key: Key) -> Poly:
 def _joined(one: Monomial, two: Monomial) -> Poly:
     """Return the product of two monomials: exponents added, one `exp`, powers multiplied out."""
     if not one or not two:
-        return Poly({one or two: Fraction(1)})
+        return Poly({one or two: UNIT})
     exponents = dict(one)
     for of, exponent in two:
-        exponents[of] = exponents.get(of, Fraction(0)) + exponent
+        before = exponents.get(of)
+        exponents[of] = exponent if before is None else before + exponent
+    if all(of[0] in PLAIN for of in exponents):
+        return Poly({frozenset((of, e) for of, e in exponents.items() if e): UNIT})
     arguments = Poly({})
     whole: list[Poly] = []
-    number = Fraction(1)
+    number = UNIT
     for of, exponent in list(exponents.items()):
         if of[0] == "indicator":
             exponents[of] = Fraction(1)

@@ -31,6 +31,8 @@ def constant(value: Scalar) -> Indexed:
 def broadcast(x: Indexed, shape: Shape) -> Indexed:
     """Return a tensor expanded to a shape of the same rank or a higher one."""
     skipped = len(shape) - x.rank
+    if skipped < 0:
+        raise SizesDiffer(x.rank, len(shape))
 
     def at(place: Shape) -> Scalar:
         own = place[skipped:]
@@ -43,12 +45,15 @@ def shared(shapes: Sequence[Shape]) -> Shape:
     """Return the shape to which shapes broadcast. Raises SizesDiffer."""
     rank = max(map(len, shapes), default=0)
     found: list[Index] = [1] * rank
+    different = list[tuple[Index, Index]]()
     for shape in shapes:
         for place, size in enumerate(shape, rank - len(shape)):
             if size != 1:
                 if found[place] != 1 and found[place] != size:
-                    raise SizesDiffer(found[place], size)
+                    different.append((found[place], size))
                 found[place] = size
+    if different:
+        raise SizesDiffer(*zip(*different, strict=True))
     return tuple(found)
 
 
