@@ -21,7 +21,7 @@ from pypm.laws.lemmas import Declined
 from pypm.laws.sizes import Assumed, Contradiction
 from pypm.laws.tracing import formulas_of, running, tensor_of
 
-__all__ = ["replaced"]
+__all__ = ["UNSURE", "replaced"]
 
 UNSURE: Final = "the body needs sizes or dimensions that no guard ensures"
 HELP: Final = (
@@ -36,16 +36,23 @@ def replaced(
     dtypes: Mapping[str, torch.dtype | None],
     results: tuple[Given, ...],
     formulas: Formulas,
+    is_lenient: bool = False,
 ) -> tuple[Given, ...]:
     """Return what a rule's body returns for values of its parameters.
 
     `results` are those of the pattern, whose shapes and types a body may read. Raises Declined, and
-    NoMeaning if the body does what has no meaning, or raises anything.
+    NoMeaning if the body does what has no meaning, or raises anything, and if it needs sizes to be
+    equal that no guard makes equal; `is_lenient` raises SizesDiffer for these.
     """
     given = {name: tensor_of(value, formulas, dtypes[name]) for name, value in values.items()}
     if takes_match(rule):
         given["match"] = _match(rule, given, results, formulas)
-    found = _called(rule, given, formulas)
+    try:
+        found = _called(rule, given, formulas)
+    except SizesDiffer:
+        if is_lenient:
+            raise
+        raise NoMeaning(UNSURE) from None
     if isinstance(found, Decline):
         raise Declined(found.reason)
     listed = found if isinstance(found, (tuple, list)) else (found,)
@@ -58,9 +65,7 @@ def _called(rule: Rule, given: dict[str, Given], formulas: Formulas) -> object:
     try:
         with running(formulas):
             return build(body, given) if isinstance(body, (Var, Build)) else body(**given)
-    except SizesDiffer:
-        raise NoMeaning(UNSURE) from None
-    except (NoMeaning, Indivisible, Assumed, Contradiction):
+    except (NoMeaning, SizesDiffer, Indivisible, Assumed, Contradiction):
         raise
     except Exception as error:
         first = str(error).partition("\n")[0]

@@ -12,7 +12,7 @@ from pypm.core.rules import Rule, Rules, as_rule_set
 from pypm.core.traverse import free_names
 from pypm.diagnostics import InternalError
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.bodies import replaced
+from pypm.laws.bodies import UNSURE, replaced
 from pypm.laws.contracts import Contracts
 from pypm.laws.equations import DEADLINE, Equation
 from pypm.laws.formulas import Formula, Formulas
@@ -63,6 +63,9 @@ def _verdict(rule: Rule, contracts: Contracts) -> Law:
     proved = [o for o in outcomes if o.kind == "proved"]
     scope = _extent(proved, lemmas)
     broken = _counterexample(rule, outcomes, lemmas)
+    if not broken and any(o.reason == UNSURE for o in outcomes):
+        where_it_runs = contracts.possible(tried(_maker(rule, contracts, is_lenient=True)))
+        broken = _counterexample(rule, where_it_runs, {})
     if broken:
         return Refuted(rule.name, broken, scope)
     reason, shown = _why_open(rule, outcomes, lemmas)
@@ -82,7 +85,9 @@ def _outcomes(rule: Rule, contracts: Contracts) -> list[Outcome]:
     return outcomes
 
 
-def _maker(rule: Rule, contracts: Contracts, is_small: bool = False) -> Make:
+def _maker(
+    rule: Rule, contracts: Contracts, is_small: bool = False, is_lenient: bool = False
+) -> Make:
     names = sorted(frozenset(rule.parameters).union(*map(free_names, rule.roots)))
 
     def make(way: Way, world: World) -> Equation:
@@ -97,7 +102,7 @@ def _maker(rule: Rule, contracts: Contracts, is_small: bool = False) -> Make:
         valuation.settle()
         values = {name: valuation.value(slots[name]) for name in rule.parameters}
         dtypes = {name: valuation.dtypes.get(slots[name]) for name in rule.parameters}
-        right = replaced(rule, values, dtypes, left, formulas)
+        right = replaced(rule, values, dtypes, left, formulas, is_lenient)
         for one, two in zip(left, right, strict=False):
             _settle_shapes(formulas, one, two)
         return Equation(formulas, left, right)

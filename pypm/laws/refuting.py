@@ -25,7 +25,7 @@ from pypm.laws.formulas import Evaluation, Formula
 from pypm.laws.residues import ResidueAlgebra
 from pypm.laws.sizes import SIGNS
 
-__all__ = ["LawBroken", "difference"]
+__all__ = ["LawBroken", "Sampled", "difference", "drawn_bit", "drawn_float", "sizes_of"]
 
 SAMPLES: Final = 10
 MOST_SAMPLES: Final = 60
@@ -81,12 +81,11 @@ def difference(equation: Equation) -> LawBroken | None:
 
 def _difference(equation: Equation, seed: int) -> LawBroken | bool:
     """Return a difference in fields and floats, or whether there is one in fields alone."""
-    drawn = (_Sizes(seed, within) for within in RANGES)
-    sizes = next((found for found in drawn if _allowed(equation, found)), None)
+    sizes = sizes_of(equation, seed)
     if sizes is None:
         return False
     exact = ResidueAlgebra(seed)
-    in_fields = _Sampled(exact, sizes, exact.drawn, exact.bit)
+    in_fields = Sampled(exact, sizes, exact.drawn, exact.bit)
     pairs = list(in_fields.pairs(equation))
     shapes = tuple(in_fields.shapes.items())
     for a, b in pairs:
@@ -95,7 +94,7 @@ def _difference(equation: Equation, seed: int) -> LawBroken | bool:
     if not any(_unequal_residues(*pair) for _, *pair in _elements(pairs)):
         return False
     tolerance = 1e-11 if exact.is_exact else 1e-6
-    in_floats = _Sampled(Floats(), sizes, lambda *what: _float(seed, what), _bit(seed))
+    in_floats = Sampled(Floats(), sizes, lambda *what: drawn_float(seed, what), drawn_bit(seed))
     for place, one, two in _elements(in_floats.pairs(equation)):
         is_known = isfinite(one) and isfinite(two)
         if is_known and not isclose(one, two, rel_tol=tolerance, abs_tol=tolerance / 1000):
@@ -111,9 +110,15 @@ def _elements(pairs: Iterable[tuple[Indexed, Indexed]]) -> Iterator[tuple[Shape,
             yield place, a.value(*place), b.value(*place)
 
 
+def sizes_of(equation: Equation, seed: int) -> _Sizes | None:
+    """Return small sizes for which the conditions and guards of an equation hold, if some do."""
+    drawn = (_Sizes(seed, within) for within in RANGES)
+    return next((found for found in drawn if _allowed(equation, found)), None)
+
+
 def _allowed(equation: Equation, sizes: _Sizes) -> bool:
     """Return whether the conditions and guards of an equation hold for small sizes."""
-    sampled = _Sampled(Floats(), sizes, lambda *what: 0.3, lambda *what: 0.0)
+    sampled = Sampled(Floats(), sizes, lambda *what: 0.3, lambda *what: 0.0)
     world = equation.formulas.world
     conditions = (*world.conditions.values(), *world.hypotheses)
     return all(SIGNS[sign](sampled.scalar(form)) for form, sign in conditions)
@@ -124,12 +129,12 @@ def _unequal_residues(one: Scalar, two: Scalar) -> bool:
     return a is not None and b is not None and a != b
 
 
-def _float(seed: int, what: object) -> float:
+def drawn_float(seed: int, what: object) -> float:
     least = -1.5 if seed % 2 else 0.2
     return Random(f"{seed} {what}").uniform(least, 1.7)
 
 
-def _bit(seed: int) -> Callable[..., float]:
+def drawn_bit(seed: int) -> Callable[..., float]:
     return lambda *what: float(Random(f"{seed} bit {what}").randrange(2))
 
 
@@ -145,7 +150,7 @@ class _Sizes:
         return self.known.setdefault(str(of[1]), self._random.choice(self._within))
 
 
-class _Sampled:
+class Sampled:
     """Equations in an algebra, for small sizes."""
 
     def __init__(
@@ -159,11 +164,11 @@ class _Sampled:
         self._sizes = sizes
         self._draw = draw
         self._bit = bit
-        self._evaluation = Evaluation(algebra, self._index, self.scalar, self._read)
+        self._evaluation = Evaluation(algebra, self.index, self.scalar, self._read)
         self.shapes: dict[str, tuple[int, ...]] = {}
         """Of the inputs, by name."""
 
-    def _index(self, form: Poly) -> int:
+    def index(self, form: Poly) -> int:
         total = Fraction(0)
         for monomial, coefficient in form.terms.items():
             value = coefficient

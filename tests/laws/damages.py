@@ -1,17 +1,19 @@
-"""Damaged rules: a sign, an operator, a dimension or a number of a pattern is another one.
+"""Damaged rules: a sign, an operator, a dimension, a number or an order is another one, in the
+pattern or the body, or a guard is missing.
 
-`python -m tests.laws.damages [NUMBER]` proves so many damaged rules, and prints those that are
-proved all the same. There should be none.
+`python -m tests.laws.damages [NUMBER]` proves so many damaged rules, and runs them in torch. It
+prints those that are not refuted, or not wrong in torch.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pypm.core.guards import Apply, Constant, Equal, Guard, Holds
+from pypm.core.guards import And, Apply, Constant, Equal, Guard, Holds, True_, conjunction
 from pypm.core.patterns import (
     Alt,
     Constrained,
@@ -27,10 +29,13 @@ from pypm.core.rules import Rule
 from pypm.fx import aten
 from pypm.laws.contracts import Contracts
 from pypm.laws.prove import prove
-from pypm.laws.verdicts import Proved
-from pypm.rules import activation, norm
+from pypm.laws.verdicts import WORDS
+from pypm.rules import norm
+from pypm.tools import NeverFired, verify
+from tests.laws.adopted import ADOPTED
+from tests.laws.damaged_bodies import with_damaged_bodies
 
-RULES = (norm.rms_norm, norm.layer_norm, activation.whole)
+RULES = (norm.rms_norm, norm.layer_norm, *(each.rule for each in ADOPTED))
 OTHERS = {
     "aten.mul": aten.div,
     "aten.div": aten.mul,
@@ -103,26 +108,55 @@ def guards(guard: Guard) -> Iterator[Guard]:
 
 
 def damaged(rule: Rule) -> Iterator[tuple[str, Rule]]:
-    """A rule with each damage of its first root."""
+    """A rule with each damage of its first root, of its guards, and of its body."""
     root, *others = rule.roots
     for what, other in damages(root, set()):
         yield what, replace(rule, roots=(other, *others))
+    guards = conjuncts(rule.guard)
+    for i, guard in enumerate(guards):
+        yield f"without {guard}", replace(rule, guard=conjunction(guards[:i] + guards[i + 1 :]))
+    yield from with_damaged_bodies(rule)
 
 
-def survivors(number: int) -> tuple[int, list[str]]:
-    """Prove so many damaged rules; return their number, and the damages that were not noticed."""
-    every = [(rule.name, what, other) for rule in RULES for what, other in damaged(rule)]
-    chosen = every[:: -(-len(every) // number)]
+def conjuncts(guard: Guard) -> list[Guard]:
+    match guard:
+        case And(left, right):
+            return conjuncts(left) + conjuncts(right)
+        case True_():
+            return []
+    return [guard]
+
+
+def every_damage() -> list[tuple[str, Rule]]:
+    """All damaged rules, each with a text."""
+    return [(f"{rule.name}: {what}", other) for rule in RULES for what, other in damaged(rule)]
+
+
+def in_torch(rule: Rule) -> str:
+    """What torch says of a rule on samples: "wrong", "raises", "right", or "unknown"."""
+    found = verify(rule, samples=25)
+    kinds = {wrong.kind for wrong in found.wrong}
+    if kinds & {"value", "nonfinite", "crash", "strides", "gradient"}:
+        return "wrong"
+    if kinds:
+        return "raises"
+    return "unknown" if any(isinstance(f, NeverFired) for f in found.findings) else "right"
+
+
+def main() -> None:
+    every = every_damage()
+    number = int([*sys.argv, "300"][1])
+    counts: Counter[str] = Counter()
     contracts = Contracts()
-    found = []
-    for name, what, other in chosen:
-        if isinstance(prove(other, contracts=contracts).verdicts[0], Proved):
-            found.append(f"{name}: {what}")
-    return len(chosen), found
+    for what, rule in every[:: -(-len(every) // number)]:
+        verdict = WORDS[type(prove(rule, contracts=contracts, seconds=20).verdicts[0])]
+        kind = f"{verdict}, {in_torch(rule)} in torch"
+        counts[kind] += 1
+        if verdict != "refuted" or not kind.endswith("wrong in torch"):
+            print(f"{kind}: {what}")
+    for kind, count in counts.most_common():
+        print(f"{count:4} {kind}")
 
 
 if __name__ == "__main__":
-    tried, proved = survivors(int([*sys.argv, "100"][1]))
-    print(f"{tried} damaged rules, {len(proved)} proved")
-    for line in proved:
-        print(line)
+    main()

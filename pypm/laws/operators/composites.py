@@ -38,6 +38,16 @@ def _affine(x: Indexed, w: Indexed | None, b: Indexed | None) -> Indexed:
     return found if b is None else each(lambda v, a: v + a, found, b)
 
 
+def _check_affine(x: Indexed, dims: tuple[int, ...], *parameters: Indexed | None) -> None:
+    """Raise SizesDiffer unless weight and bias have the shape of the last dimensions."""
+    for v in parameters:
+        if v is not None and v.rank != len(dims):
+            raise SizesDiffer(0, 1)
+        for d, n in zip(dims, () if v is None else v.shape, strict=False):
+            if n != x.shape[d]:
+                raise SizesDiffer(n, x.shape[d])
+
+
 def _standardized(c: Site, x: Indexed, dims: tuple[int, ...], eps: Given) -> Indexed:
     variance, average = var_mean(c, x, dim=dims, correction=0, keepdim=True)
     a, e = c.algebra, c.number(eps)
@@ -55,6 +65,7 @@ def _layer_norm(
     **_: object,
 ) -> Indexed:
     dims = tuple(range(x.rank - len(normalized_shape), x.rank))
+    _check_affine(x, dims, w, b)
     return _affine(_standardized(c, x, dims, eps), w, b)
 
 
@@ -70,6 +81,7 @@ def _rms_norm(
     if eps is None:
         raise NoMeaning("an eps that depends on the type")
     dims = tuple(range(x.rank - len(normalized_shape), x.rank))
+    _check_affine(x, dims, w)
     squares = mean(c, each(lambda v: v * v, x), dim=dims, keepdim=True)
     a, e = c.algebra, c.number(eps)
     return _affine(each(lambda v, s: v * a.power(s + e, -HALF), x, squares), w, None)
