@@ -18,13 +18,17 @@ from pypm.laws.equations import DEADLINE, Equation
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.refuting import LawBroken, difference
-from pypm.laws.sizes import World
+from pypm.laws.sizes import Size, World, is_number
 from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
 from pypm.laws.ways import Way, place_of
 
 __all__ = ["prove"]
 
 OF_EFFECTS: Final = "only a rule that computes the same values can be proved"
+SMALL: Final = (None, 0, 1, 2, 3)
+"""Where bodies decline otherwise: the number of a size that has a small sample, 0 for none; sizes
+that a body found to be unequal are also made equal.
+"""
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
 
@@ -58,7 +62,18 @@ def _verdict(rule: Rule, contracts: Contracts) -> Law:
     if effect:
         nothing = Extent(0, 0, (), (), (), False)
         return Open(rule.name, f"the replacement {effect}", nothing, help=OF_EFFECTS)
-    outcomes = _outcomes(rule, contracts)
+    outcomes: list[Outcome] = []
+    for small in SMALL:
+        made = contracts.possible(tried(_maker(rule, contracts, small)))
+        outcomes += [o for o in made if o.kind != "declined" or small is None]
+        law, is_missing = _judged(rule, contracts, outcomes)
+        if not is_missing or not any(o.kind == "declined" for o in outcomes):
+            break
+    return law
+
+
+def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[Law, bool]:
+    """Return a verdict by all outcomes, and whether others are missing."""
     lemmas = contracts.prove(outcomes)
     proved = [o for o in outcomes if o.kind == "proved"]
     scope = _extent(proved, lemmas)
@@ -67,31 +82,22 @@ def _verdict(rule: Rule, contracts: Contracts) -> Law:
         where_it_runs = contracts.possible(tried(_maker(rule, contracts, is_lenient=True)))
         broken = _counterexample(rule, where_it_runs, {})
     if broken:
-        return Refuted(rule.name, broken, scope)
-    reason, shown = _why_open(rule, outcomes, lemmas)
-    if not reason:
-        return Proved(rule.name, scope)
-    if shown is None:
-        return Open(rule.name, reason, scope)
-    return Open(rule.name, reason, scope, shown.parted, shown.help)
-
-
-def _outcomes(rule: Rule, contracts: Contracts) -> list[Outcome]:
-    """Return the outcomes of all ways; also for other samples, if the body declines for some."""
-    outcomes = contracts.possible(tried(_maker(rule, contracts)))
-    if any(o.kind == "declined" for o in outcomes):
-        more = tried(_maker(rule, contracts, is_small=True))
-        outcomes += contracts.possible([o for o in more if o.kind != "declined"])
-    return outcomes
+        return Refuted(rule.name, broken, scope), False
+    reason, shown = _why_open(outcomes, lemmas)
+    if reason:
+        told = (shown.parted, shown.help) if shown is not None else ()
+        return Open(rule.name, reason, scope, *told), False
+    reason = _what_is_missing(outcomes, lemmas)
+    return (Open(rule.name, reason, scope), True) if reason else (Proved(rule.name, scope), False)
 
 
 def _maker(
-    rule: Rule, contracts: Contracts, is_small: bool = False, is_lenient: bool = False
+    rule: Rule, contracts: Contracts, small: int | None = None, is_lenient: bool = False
 ) -> Make:
     names = sorted(frozenset(rule.parameters).union(*map(free_names, rule.roots)))
 
     def make(way: Way, world: World) -> Equation:
-        world.is_small = is_small
+        world.small = small or 0
         formulas = Formulas(world)
         slots = {name: way.slot(name) for name in names}
         way.assume(rule.guard, slots)
@@ -102,7 +108,14 @@ def _maker(
         valuation.settle()
         values = {name: valuation.value(slots[name]) for name in rule.parameters}
         dtypes = {name: valuation.dtypes.get(slots[name]) for name in rule.parameters}
-        right = replaced(rule, values, dtypes, left, formulas, is_lenient)
+        world.unequal.clear()
+        try:
+            right = replaced(rule, values, dtypes, left, formulas, is_lenient)
+        except Declined:
+            pairs = [(a, b) for a, b in world.unequal if isinstance(a, Size) and is_number(b)]
+            if small is not None and pairs and way.choices.choose(2, "equal"):
+                world.unify(*pairs[-1])
+            raise
         for one, two in zip(left, right, strict=False):
             _settle_shapes(formulas, one, two)
         return Equation(formulas, left, right)
@@ -183,7 +196,6 @@ def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Ou
 
 
 def _why_open(
-    rule: Rule,
     outcomes: Sequence[Outcome],
     lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]],
 ) -> tuple[str, Outcome | None]:
@@ -198,17 +210,24 @@ def _why_open(
         if reasons:
             reason = reasons.most_common(1)[0][0]
             return reason + within, next(o for o in some if o.reason == reason)
+    return "", None
+
+
+def _what_is_missing(
+    outcomes: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]
+) -> str:
+    """Return what no proof is about, or ""."""
     if not any(o.kind == "proved" for o in outcomes):
         declined = Counter(o.reason for o in outcomes if o.kind == "declined").most_common(1)
-        return f"the body declines: {declined[0][0]}" if declined else "no way was settled", None
+        return f"the body declines: {declined[0][0]}" if declined else "no way was settled"
     by_definition: dict[int, list[Outcome]] = {}
     for lemma, some in lemmas.values():
         by_definition.setdefault(id(lemma.definition), []).extend(some)
     places = [*_missed(outcomes), *(p for some in by_definition.values() for p in _missed(some))]
     if places:
         listed = ", ".join(dict.fromkeys(places[:SHOWN]))
-        return f"alternates that fit no shapes that were tried: {listed}", None
-    return "", None
+        return f"alternates that fit no shapes that were tried: {listed}"
+    return ""
 
 
 def _missed(outcomes: Iterable[Outcome]) -> list[str]:

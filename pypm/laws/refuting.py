@@ -130,11 +130,13 @@ def _unequal_residues(one: Scalar, two: Scalar) -> bool:
 
 
 def drawn_float(seed: int, what: object) -> float:
+    """Return an input's element: a float that its name, its place and the seed decide."""
     least = -1.5 if seed % 2 else 0.2
     return Random(f"{seed} {what}").uniform(least, 1.7)
 
 
 def drawn_bit(seed: int) -> Callable[..., float]:
+    """Return a function that draws truth values, by their names and places."""
     return lambda *what: float(Random(f"{seed} bit {what}").randrange(2))
 
 

@@ -36,7 +36,7 @@ SAMPLES: Final = (
 )
 """Samples of sizes: different primes, for each of two runs."""
 SMALL: Final = 3, 2
-"""Samples of the first size, where it is small."""
+"""Samples of a size that is small."""
 
 
 class Assumed(Exception):
@@ -71,8 +71,8 @@ class World:
     frozen: tuple[int, int] = (0, 0)
     """Sizes and numbers up to these are what they are: no equation says more of them."""
     _sized: dict[Poly, Size] = field(default_factory=dict)
-    is_small: bool = False
-    """True if the first size is small, and numbers are above 1: then other bodies decline."""
+    small: int = 0
+    """The number of a size with a small sample; then numbers are above 1; 0 for none."""
     count: int = 0
     numbers: int = 0
     places: int = 0
@@ -144,11 +144,11 @@ class World:
             number = int(name[1:].rstrip("'")) + 4 * name.count("'")
             if name[0] == "p":  # a place: less than sizes are
                 return Fraction(5 + 6 * number + self.run)
-            if self.is_small and number == 1:
+            if self.small and number == self.small:
                 return Fraction(SMALL[self.run])
             return Fraction(SAMPLES[self.run][number % len(SAMPLES[0])])
         if kind == "symbol":
-            return self.is_small + 0.0123 + int(name[1:]) / 1013 + self.run / 771
+            return bool(self.small) + 0.0123 + int(name[1:]) / 1013 + self.run / 771
         if kind == "prime":
             return Fraction(of[1])
         raise Contradiction("a number without a sample")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 
 from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
@@ -13,7 +15,14 @@ from pypm.laws.ways import Application, Called, Meant, Names, Slot, Tree, Way
 __all__ = ["type_of", "uses_of"]
 
 
-def type_of(slot: Slot, way: Way) -> tuple[torch.dtype | None, str]:
+MASKED: Final = (
+    "aten.scaled_dot_product_attention",
+    "aten._scaled_dot_product_flash_attention_for_cpu",
+)
+"""Operators whose fourth operand is added if it holds numbers, and hides if it holds truth."""
+
+
+def type_of(slot: Slot, way: Way) -> tuple[torch.dtype | None, str | None]:
     """Return the type that a guard says of a slot, and whether it is of numbers or truth values."""
     for guard, names in way.guards:
         for tested, expected in _dtype_tests(guard):
@@ -21,7 +30,7 @@ def type_of(slot: Slot, way: Way) -> tuple[torch.dtype | None, str]:
                 if expected.is_floating_point:
                     return expected, "real"
                 return expected, "truth" if expected == torch.bool else "whole"
-    return None, "real"
+    return None, None
 
 
 def _dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
@@ -57,9 +66,11 @@ def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
             case Called():
                 for slot in tree.actuals:
                     found.setdefault(slot, {}).setdefault("spelled", []).append(tree)
-            case Application(_, operands):
+            case Application(operator, operands):
                 for operand in operands:
                     visit(operand)
+                if operator.name in MASKED and isinstance(operands[3], Slot):
+                    found[operands[3]]["mask"] = True
 
     def read(expression: Expression, names: Names) -> None:
         match expression:

@@ -485,7 +485,9 @@ class Valuation:
         return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
 
     def _tensor(self, slot: Slot) -> Formula:
-        dtype, kind = type_of(slot, self._way)
+        dtype, said = type_of(slot, self._way)
+        is_mask = said is None and self._uses.get(slot, {}).get("mask")
+        kind = self._pick(("real", "truth"), slot.name) if is_mask else said or "real"
         if dtype is not None:
             self.dtypes[slot] = dtype
         shape = self._pick(self._shapes(), slot.name)

@@ -11,8 +11,6 @@ from tests.laws.adopted import ADOPTED, Adopted
 OPEN = frozenset(
     {
         "reduce_of_reduce",
-        "reduce_times_reduce",
-        "dot_of_dot",
         "dot_of_concats",
         "matmul_add_fusion",
         "simplify_inference_of_group_norm",

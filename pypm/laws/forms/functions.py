@@ -27,6 +27,8 @@ from pypm.laws.forms.polynomials import (
 
 __all__ = ["absolute", "exp", "function", "is_zero", "log", "never_zero", "power"]
 
+UNDEFINED: Final[Factor] = ("undefined",)
+"""An inverse of zero: sides are compared where they are defined, so it may be anything."""
 POSITIVE: Final = frozenset({"size", "prime", "pi", "exp", "abs", "index", "indicator"})
 """Kinds of factors that are never negative."""
 
@@ -35,7 +37,7 @@ POSITIVE: Final = frozenset({"size", "prime", "pi", "exp", "abs", "index", "indi
 
 
 def power(base: Poly, exponent: int | Fraction) -> Poly:
-    """Return a power. Raises NotDefined for an inverse of zero."""
+    """Return a power; a symbol without laws for an inverse of zero."""
     return by_cases(lambda argument: _power(argument, Fraction(exponent)), base)
 
 
@@ -43,9 +45,7 @@ def _power(base: Poly, exponent: Fraction) -> Poly:
     if not exponent:
         return rational(1)
     if not base.terms:
-        if exponent < 0:
-            raise NotDefined("division by zero")
-        return base
+        return base if exponent > 0 else factor(UNDEFINED)
     if len(base.terms) == 1:
         ((monomial, coefficient),) = base.terms.items()
         return _power_of_monomial(monomial, coefficient, exponent)

@@ -11,6 +11,7 @@ from pypm.laws.forms import functions
 from pypm.laws.forms.functions import never_zero, power
 from pypm.laws.forms.polynomials import (
     MINUS_INFINITY,
+    ONE,
     Monomial,
     NotDefined,
     Poly,
@@ -108,7 +109,7 @@ class SymbolicAlgebra:
             for of, e in m
         )
         opposite = rational(1) - value
-        if is_whole and repr(opposite.key) < repr(value.key):
+        if is_whole and value.terms.get(ONE, 0) > 0:  # of a number and its opposite, one has none
             return 1 - indicator("positive", opposite.key)
         if not is_whole:
             lead = abs(min(value.terms.items(), key=lambda t: repr(sorted(t[0], key=repr)))[1])
