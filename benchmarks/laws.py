@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from types import FrameType
 from typing import Final
@@ -77,14 +78,17 @@ def main() -> None:
     arguments = parser.parse_args()
     results, contracts = Results(arguments.output), Contracts()
     results.table("pack", "rule", "verdict", "extent", "why it is open", name="laws")
-    total, counts = time.process_time(), dict.fromkeys(WORDS.values(), 0)
+    total, packs = time.process_time(), dict[str, Counter[str]]()
     for pack, rule in shipped():
         if not arguments.rules or rule.name in arguments.rules:
             word, said, reason = row(verdict(rule, contracts))
-            counts[word] += 1
+            packs.setdefault(pack, Counter())[word] += 1
             results.row(pack, f"`{rule.name}`", word, said, reason)
-    for word, count in counts.items():
-        results.figure(word, count)
+    results.table("pack", *WORDS.values(), name="packs")
+    for pack, counts in packs.items():
+        results.row(f"`{pack}`", *(counts[word] for word in WORDS.values()))
+    for word in WORDS.values():
+        results.figure(word, sum(counts[word] for counts in packs.values()))
     results.figure("seconds", time.process_time() - total)
 
 

@@ -1,4 +1,4 @@
-"""Damaged bodies of rules: one operator, number, argument or order in a body's source is another."""
+"""Damaged bodies of rules: an operator, number, argument or order in the source is another one."""
 
 from __future__ import annotations
 

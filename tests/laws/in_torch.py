@@ -61,10 +61,15 @@ class InTorch:
             return self.item(operands[0], given["index"])
         if formula.name in ("aten.view", "aten.expand") and not given:
             return getattr(operands[0], formula.name[5:].replace("view", "reshape"))(shape)
+        operator = packet(formula.name)
         names = tuple(Var(f"x{i}") for i in range(len(operands)))
-        attributes = tuple((name, self.plain(value)) for name, value in given.items())
-        call = Build(packet(formula.name), names, attributes)
-        return build(call, {name.name: x for name, x in zip(names, operands, strict=True)})
+        known = given.keys() & operator.attribute_defaults.keys()
+        call = Build(operator, names, tuple((name, self.plain(given[name])) for name in known))
+        values = {name.name: x for name, x in zip(names, operands, strict=True)}
+        try:
+            return build(call, values)
+        except RuntimeError:  # a number where the operator takes tensors alone
+            return build(call, {name: as_tensor(x) for name, x in values.items()})
 
     def item(self, of: Any, index: Any) -> Any:
         if not isinstance(of, Tensor):
@@ -87,6 +92,11 @@ class InTorch:
         ]
         dtype = {"real": torch.float64, "truth": torch.bool}.get(kind, torch.int64)
         return torch.tensor(values, dtype=torch.float64).reshape(shape).to(dtype)
+
+
+def as_tensor(value: Any) -> Any:
+    number = isinstance(value, (int, float))
+    return torch.tensor(value, dtype=torch.float64) if number else value
 
 
 def differs(equation: Equation, found: LawBroken) -> bool:
