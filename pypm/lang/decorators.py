@@ -189,8 +189,7 @@ def rule(
         reads: a function of a match, whose bindings are nodes. It returns a `pypm.fx.Reading`: what
             the body needs to know of the nodes outside of the match that compute its operands. The
             body finds it in `match.reading`.
-        law: "proved" if the definition is to fail unless `pypm.tools.prove` proves that the
-            replacement computes what the pattern matches, which may take seconds.
+        law: "proved" if the definition is to fail unless `pypm.tools.prove` proves the rule.
         name: the rule's name; by default, that of the function.
 
     The decorated function's parameters are parameters of the pattern, and `match` for the match
@@ -209,10 +208,7 @@ def rule(
         frame = sys._getframe(1)
         made = replace(_rule(matched, function, absorb, unless, name, frame), exactness=said)
         made = replace(made, redraws=redraws, communicates=communicates, returns_kept=returns_kept)
-        made = replace(made, pays=pays, reads=reads)
-        if law == "proved":
-            PROVER.check(made)
-        return made
+        return _checked(replace(made, pays=pays, reads=reads), law)
 
     return decorate
 
@@ -228,6 +224,13 @@ class Prover:
 
 
 PROVER: Final = Prover()
+
+
+def _checked(rule: Rule, law: Law) -> Rule:
+    """Return a rule, after its proof if that is asked for. Raises PatternError if it fails."""
+    if law == "proved":
+        PROVER.check(rule)
+    return rule
 
 
 def _check_words(pays: str, communicates: bool | str, law: str) -> None:
