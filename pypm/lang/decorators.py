@@ -201,8 +201,7 @@ def rule(
     is no valid rule for it, or its law is not proved.
     """
     _check_is_pattern(matched)
-    _check_words(pays, communicates, law)
-    said = as_exactness(exactness)
+    said = _checked_words(pays, communicates, law, exactness)
 
     def decorate(function: Callable[..., object]) -> Rule:
         frame = sys._getframe(1)
@@ -233,13 +232,15 @@ def _checked(rule: Rule, law: Law) -> Rule:
     return rule
 
 
-def _check_words(pays: str, communicates: bool | str, law: str) -> None:
+def _checked_words(pays: str, communicates: bool | str, law: str, exactness: str) -> Exactness:
+    """Return the word for exactness, if all words are known ones. Raises ValueError, PyPMError."""
     if law not in ("stated", "proved"):
         raise ValueError(f"`law` is 'stated' or 'proved', not {law!r}")
     if pays not in PAYS:
         raise ValueError(f"`pays` is one of {', '.join(map(repr, PAYS))}, not {pays!r}")
     if communicates not in (False, True, TOGETHER):
         raise ValueError(f"`communicates` is True, False or {TOGETHER!r}, not {communicates!r}")
+    return as_exactness(exactness)
 
 
 def _check_is_pattern(given: object) -> None:

@@ -79,7 +79,7 @@ class Open:
     sides: Parted | None = None
     """The normal forms of both sides, if they part."""
     help: str = ""
-    """What to do about it."""
+    """Advice on how to close it."""
 
 
 Law: TypeAlias = Proved | Refuted | Open
