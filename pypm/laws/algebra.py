@@ -1,8 +1,9 @@
 """The operations that meanings of operators are written in, and tensors as functions of indices.
 
 `Algebra` has two implementations: `pypm.laws.forms.symbolic`, whose sizes and values are
-polynomials, for proofs, and `pypm.laws.residues`, whose sizes are numbers and whose values are in
-finite fields, to refute. Tests add a third one, of floats, to compare meanings with torch.
+polynomials, for proofs, and `pypm.laws.refutation.residues`, whose sizes are numbers and whose
+values are in finite fields, to refute. Tests add a third one, of floats, to compare meanings with
+torch.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def replaced(
     return tuple(formulas_of(result, formulas) for result in listed)
 
 
-def _called(rule: Rule, given: dict[str, Given], formulas: Formulas) -> object:
+def _called(rule: Rule, given: dict[str, Given], formulas: Formulas) -> Given:
     body = rule.replacement
     tokens = BODY_TRACE.set(BodyTrace(False)), DECLINES.set([])
     try:

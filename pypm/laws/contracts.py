@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pypm.core.patterns import Definition
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.domains import Domains
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import Key, Lemma, Make, Outcome, tried
+from pypm.laws.lemmas import Key, Lemma, Make, Outcome, takes_shape, tried
+from pypm.laws.patterns.domains import Domains
+from pypm.laws.patterns.valuation import Valuation
+from pypm.laws.patterns.ways import Rejected, Slot, Way
 from pypm.laws.signatures import instance, signature
 from pypm.laws.sizes import World
 from pypm.laws.spellings import Spelling, Spellings
 from pypm.laws.tracing import formulas_of, running, tensor_of
-from pypm.laws.valuation import Valuation, takes_shape
-from pypm.laws.ways import Rejected, Slot, Way
 
 __all__ = ["Contracts", "meaning_of"]
 

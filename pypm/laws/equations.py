@@ -16,9 +16,9 @@ from pypm.laws.forms.printing import shown
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.patterns.ways import Choices, Rejected
 from pypm.laws.sizes import Assumed, Contradiction, World, form_of
 from pypm.laws.verdicts import Parted
-from pypm.laws.ways import Choices, Rejected
 
 __all__ = ["DEADLINE", "Equation", "compared", "settled"]
 

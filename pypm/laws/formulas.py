@@ -37,7 +37,7 @@ def _missing(name: str) -> NoMeaning:
 class _Anything:
     """An argument that may be anything: its value cannot be asked for."""
 
-    def _refused(self, *_: object) -> bool:
+    def _refused(self, *_: Given) -> bool:
         raise NoMeaning("an argument that may be anything decides the result")
 
     __bool__ = __eq__ = __lt__ = __iter__ = __getitem__ = __mod__ = __index__ = _refused
@@ -216,6 +216,8 @@ class Formulas:
             return result_shape(world, name, values, attributes)
         except (IndexError, ValueError, ZeroDivisionError):
             raise SizesDiffer(0, 1) from None  # an operand of too few dimensions
+        except TypeError as error:  # of arguments of another kind
+            raise NoMeaning(f"`{name}` has no meaning here in this form: {error}") from error
         finally:
             world.watched = before
 

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from pypm.core.patterns import Definition
-from pypm.laws.algebra import NoMeaning
+from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.equations import Equation, compared, settled
+from pypm.laws.formulas import Formulas
+from pypm.laws.patterns.domains import Domains
+from pypm.laws.patterns.ways import Choices, Impossible, Rejected, Way
 from pypm.laws.signatures import Signature
 from pypm.laws.sizes import World
 from pypm.laws.verdicts import Parted
-from pypm.laws.ways import Choices, Impossible, Rejected, Way
 
-__all__ = ["MOST_WAYS", "Declined", "Key", "Lemma", "Make", "Outcome", "outcome_of", "tried"]
+__all__ = [
+    "MOST_WAYS",
+    "Declined",
+    "Key",
+    "Lemma",
+    "Lemmas",
+    "Make",
+    "Outcome",
+    "outcome_of",
+    "takes_shape",
+    "tried",
+]
 
 Key: TypeAlias = tuple[int, Signature]
 MOST_WAYS: Final = 4000
@@ -110,3 +123,32 @@ class Declined(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class Lemmas(Protocol):
+    """What a valuation knows of patterns that are called."""
+
+    domains: Domains
+
+    def mean(
+        self,
+        definition: Definition,
+        values: tuple[Given, ...],
+        formulas: Formulas,
+        notes: list[Given],
+    ) -> Given:
+        """Return the meaning of a call, and note the lemma that it takes for granted."""
+
+    def possible(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+        """Return the outcomes of ways on whose sizes and constants all called patterns agree."""
+
+    def spellings(self, lemma: Lemma) -> Sequence[Given]:
+        """Return spellings, to be replayed, of which each other one is equal to one."""
+
+
+def takes_shape(definition: Definition) -> bool:
+    """Return whether a meaning is given the shape of its result, as `shape`."""
+    assert definition.means is not None
+    code = getattr(definition.means, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if code is not None else ()
+    return "shape" in names and "shape" not in definition.parameters

@@ -17,10 +17,10 @@ from pypm.laws.contracts import Contracts
 from pypm.laws.equations import DEADLINE, Equation
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
-from pypm.laws.refuting import LawBroken, difference
+from pypm.laws.patterns.ways import Way, place_of
+from pypm.laws.refutation.refuting import LawBroken, difference
 from pypm.laws.sizes import Size, World, is_number
 from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
-from pypm.laws.ways import Way, place_of
 
 __all__ = ["prove"]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, Self, TypeAlias
 
+from pypm.core.guards import Guard
 from pypm.core.terms import Unresolved, Value
 from pypm.laws.forms.functions import power
 from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, rational
@@ -62,9 +63,9 @@ class World:
     """Comparisons of a form with zero that came out true, by their text."""
     hypotheses: list[tuple[Poly, str]] = field(default_factory=list)
     """Comparisons with zero that came out true in guards."""
-    unknown: list[object] = field(default_factory=list)
+    unknown: list[Guard] = field(default_factory=list)
     """Guards about sizes and arguments of which is not known whether they hold."""
-    unequal: list[tuple[object, object]] = field(default_factory=list)
+    unequal: list[tuple[Value, Value]] = field(default_factory=list)
     """Values that a comparison found to be unequal."""
     watched: bool = False
     """True while comparisons are recorded."""
@@ -153,7 +154,7 @@ class World:
             return Fraction(of[1])
         raise Contradiction("a number without a sample")
 
-    def unify(self, one: object, two: object) -> None:
+    def unify(self, one: Value, two: Value) -> None:
         """Make two values equal. Raises Assumed if symbols have to be something for that, and
         Contradiction if they cannot be equal or it is not clear how.
         """
@@ -162,7 +163,7 @@ class World:
         if found:
             raise Assumed(found)
 
-    def _unify(self, one: object, two: object, found: dict[Factor, Poly]) -> None:
+    def _unify(self, one: Value, two: Value, found: dict[Factor, Poly]) -> None:
         if isinstance(one, (tuple, list)) and isinstance(two, (tuple, list)):
             if len(one) != len(two):
                 raise Contradiction("tuples of different lengths")
@@ -205,7 +206,7 @@ class World:
         self.hypotheses.append((form, OPPOSITES[sign]))
         return not _is_decided(form)
 
-    def note(self, left: Number, sign: str, right: object) -> None:
+    def note(self, left: Number, sign: str, right: Value) -> None:
         """Record a comparison: a condition, or a hypothesis."""
         other = form_of(right)
         if not self.watched:
@@ -240,12 +241,12 @@ SIGNS: Final[dict[str, Callable[[float], bool]]] = {
 OPPOSITES: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "!=", "!=": "="}
 
 
-def is_number(value: object) -> bool:
+def is_number(value: Value) -> bool:
     """Return whether a value is a number, maybe a symbol, and no truth value."""
     return isinstance(value, (int, float, Fraction, Poly)) and not isinstance(value, bool)
 
 
-def form_of(value: object) -> Poly:
+def form_of(value: Value) -> Poly:
     """Return the form of a number. Raises Contradiction for other values."""
     if isinstance(value, (Size, Real)):
         return value.form
@@ -299,11 +300,11 @@ def _ones(product: Poly, value: Poly) -> Iterable[tuple[Factor, Poly]]:
             yield of, rational(1)
 
 
-_Compare: TypeAlias = Callable[["Number", object], bool]
+_Compare: TypeAlias = Callable[["Number", Value], bool]
 
 
 def _comparison(name: str, sign: str, opposite: str) -> _Compare:
-    def compare(self: Number, other: object) -> bool:
+    def compare(self: Number, other: Value) -> bool:
         base = int if isinstance(self, int) else float
         known = getattr(base, name)(self, other)
         if known is NotImplemented:
@@ -352,8 +353,8 @@ class Number(Unresolved):
 
 def _arithmetic(
     combine: Callable[[Poly, Poly], Poly], swapped: bool = False
-) -> Callable[..., object]:
-    def method(self: Number, other: object) -> object:
+) -> Callable[..., Value]:
+    def method(self: Number, other: Value) -> Value:
         if not is_number(other):
             return NotImplemented
         a, b = (form_of(other), self.form) if swapped else (self.form, form_of(other))
@@ -385,32 +386,32 @@ class Size(Number, int):
     def __neg__(self) -> Size:
         return self.world.sized(-self.form)
 
-    def __truediv__(self, other: object) -> Real:
+    def __truediv__(self, other: Value) -> Real:
         return self.world.number(_ratio(self.form, form_of(other)))
 
-    def __rtruediv__(self, other: object) -> Real:
+    def __rtruediv__(self, other: Value) -> Real:
         return self.world.number(_ratio(form_of(other), self.form))
 
-    def __pow__(self, other: object) -> Real | Size:  # type: ignore[override]
+    def __pow__(self, other: Value) -> Real | Size:  # type: ignore[override]
         exponent = form_of(other).constant
         if exponent is None:
             raise Contradiction("an exponent that is a symbol")
         form = power(self.form, exponent)
         return self.world.number(form) if isinstance(other, float) else self.world.sized(form)
 
-    def __floordiv__(self, other: object) -> Size:
+    def __floordiv__(self, other: Value) -> Size:
         return self.world.sized(self._divided(other)[0])
 
-    def __mod__(self, other: object) -> Size:
+    def __mod__(self, other: Value) -> Size:
         return self.world.sized(self._divided(other)[1])
 
-    def __rfloordiv__(self, other: object) -> Size:
+    def __rfloordiv__(self, other: Value) -> Size:
         return self.world.sized(form_of(other)).__floordiv__(self)
 
-    def __rmod__(self, other: object) -> Size:
+    def __rmod__(self, other: Value) -> Size:
         return self.world.sized(form_of(other)).__mod__(self)
 
-    def _divided(self, other: object) -> tuple[Poly, Poly]:
+    def _divided(self, other: Value) -> tuple[Poly, Poly]:
         """Return quotient and rest; a symbol that is divided is a product, and leaves none."""
         by = form_of(other)
         whole, rest = quotient(self.form, by)

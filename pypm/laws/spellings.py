@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED
@@ -19,19 +19,18 @@ from pypm.laws.equations import Equation, settled
 from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import MOST_WAYS, Key, Lemma, Outcome, outcome_of
+from pypm.laws.lemmas import MOST_WAYS, Key, Lemma, Lemmas, Outcome, outcome_of
+from pypm.laws.patterns.valuation import Entered, entered
+from pypm.laws.patterns.variables import is_several, parts_of
+from pypm.laws.patterns.ways import Choices, Impossible, Rejected, Replay, Way
 from pypm.laws.signatures import FREE, Signature, instance, signature
 from pypm.laws.sizes import Contradiction, World
-from pypm.laws.valuation import Entered, entered, parts_of
-from pypm.laws.ways import Choices, Impossible, Rejected, Replay, Way
-
-if TYPE_CHECKING:
-    from pypm.laws.contracts import Contracts
 
 __all__ = ["Spelling", "Spellings"]
 
 DEEPEST: Final = 1
 """Levels of recursion of ways that stand for others."""
+SYMBOLS: Final = ("size", "symbol")
 ROUNDS: Final = 4
 """How often the ways of a recursive pattern are tried, each time with those found before."""
 
@@ -67,11 +66,13 @@ class Spelling:
             found = renamed(symbol)
             if found is None or found in names.values():
                 continue
-            terms = {
-                frozenset((renamed(of) if of[0] in ("size", "symbol") else of, e) for of, e in m): c
-                for m, c in form.terms.items()
-            }
-            if all(of is not None for m in terms for of, _ in m):
+            new = {of: renamed(of) for m in form.terms for of, _ in m if of[0] in SYMBOLS}
+            known = {of: other for of, other in new.items() if other is not None}
+            if len(known) == len(new):
+                terms = {
+                    frozenset((known.get(of, of), e) for of, e in m): c
+                    for m, c in form.terms.items()
+                }
                 world.assumptions.setdefault(found, Poly(terms))
 
     def replay(self, values: Sequence[Given]) -> Replay:
@@ -107,8 +108,8 @@ class _Found:
 class Spellings:
     """Ways that stand for all ways of a pattern, for each kind of arguments."""
 
-    def __init__(self, contracts: Contracts) -> None:
-        self._contracts = contracts
+    def __init__(self, lemmas: Lemmas) -> None:
+        self._lemmas = lemmas
         self._found: dict[Key, _Found] = {}
         self._stack: list[Key] = []
         self._lowest = 0
@@ -175,7 +176,7 @@ class Spellings:
             formulas = Formulas(world)
             given = instance(lemma.given, formulas)
             start = world.count, world.numbers
-            made = entered(lemma, given, choices, formulas, self._contracts, way.notes)
+            made = entered(lemma, given, choices, formulas, self._lemmas, way.notes)
             way, bound = made.way, signature(made.values)
             return Spelling(lemma, choices.taken, bound, start, dict(world.assumptions))
 
@@ -188,7 +189,7 @@ class Spellings:
         except NoMeaning as missing:
             return Outcome("open", way, str(missing))
         outcome = Outcome("proved", way)
-        if not self._contracts.possible([outcome]):
+        if not self._lemmas.possible([outcome]):
             return Outcome("impossible", way)
         return self._placed(new, outcome, found)
 
@@ -215,17 +216,16 @@ class Spellings:
 
             def value(of: Spelling, values: Sequence[Given]) -> Entered:
                 choices = of.replay(values)
-                return entered(lemma, values, choices, formulas, self._contracts, way.notes)
+                return entered(lemma, values, choices, formulas, self._lemmas, way.notes)
 
             one = value(new, instance(lemma.given, formulas))
             world.freeze()
             two = value(known, one.values)
-            if isinstance(one.result, Formula) and isinstance(two.result, Formula):
-                if not isinstance(one.result.value, tuple):
-                    try:
-                        world.unify(formulas.sizes(two.result), formulas.sizes(one.result))
-                    except Contradiction as why:
-                        raise Rejected(str(why)) from None
+            if all(isinstance(x, Formula) and not is_several(x) for x in (one.result, two.result)):
+                try:
+                    world.unify(formulas.sizes(two.result), formulas.sizes(one.result))
+                except Contradiction as why:
+                    raise Rejected(str(why)) from None
             return Equation(formulas, _compared(one), _compared(two))
 
         return outcome_of(make, Choices()).kind == "proved"

@@ -18,7 +18,7 @@ from pypm.fx import describe
 from pypm.kernels.support.registration import reference_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.operator_dims import count_dims
+from pypm.laws.patterns.operator_dims import count_dims
 from pypm.torch_internals import OpOverload
 
 __all__ = ["SymbolicTensor", "formulas_of", "running", "tensor_of"]
@@ -40,13 +40,13 @@ class SymbolicTensor(Tensor):
         found.formula, found.formulas, found.dtype_ = formula, formulas, dtype
         return found
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, *_: Given) -> None:
         pass
 
     @classmethod
     def __torch_function__(
         cls,
-        func: Callable[..., object],
+        func: Callable[..., Given],
         types: Sequence[type],
         args: Sequence[Given] = (),
         kwargs: Mapping[str, Given] | None = None,
@@ -65,7 +65,7 @@ class _Running(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Callable[..., object],
+        func: Callable[..., Given],
         types: Sequence[type],
         args: Sequence[Given] = (),
         kwargs: Mapping[str, Given] | None = None,

@@ -31,7 +31,7 @@ from pypm.fx import aten
 from pypm.laws.contracts import Contracts
 from pypm.laws.equations import Equation
 from pypm.laws.prove import prove
-from pypm.laws.refuting import LawBroken, difference
+from pypm.laws.refutation.refuting import LawBroken, difference
 from pypm.laws.verdicts import WORDS, Refuted
 from pypm.rules import norm
 from pypm.tools import NeverFired, verify

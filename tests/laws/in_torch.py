@@ -13,9 +13,9 @@ from pypm.core.rules import Build
 from pypm.fx.operators.schemas import packet
 from pypm.fx.tracing.templates import build
 from pypm.laws.equations import Equation
-from pypm.laws.floats import Floats
 from pypm.laws.formulas import ANYTHING, Formula
-from pypm.laws.refuting import LawBroken, Sampled, drawn_bit, drawn_float, sizes_of
+from pypm.laws.refutation.floats import Floats
+from pypm.laws.refutation.refuting import LawBroken, Sampled, drawn_bit, drawn_float, sizes_of
 from pypm.laws.sizes import form_of, is_number
 
 

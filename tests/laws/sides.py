@@ -11,11 +11,11 @@ from torch import Tensor
 
 from pypm.laws.algebra import Indexed
 from pypm.laws.equations import Equation, settled
-from pypm.laws.floats import Floats
 from pypm.laws.formulas import Evaluation, Formula, Formulas
+from pypm.laws.patterns.ways import Choices
+from pypm.laws.refutation.floats import Floats
 from pypm.laws.sizes import World
 from pypm.laws.tracing import formulas_of, running, tensor_of
-from pypm.laws.ways import Choices
 
 
 def kind(x: Tensor) -> str:

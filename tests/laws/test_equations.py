@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pypm.laws.equations import compared
-from pypm.laws.refuting import difference
+from pypm.laws.refutation.refuting import difference
 from tests.laws.pairs import FALSE, TRUE
 from tests.laws.sides import between
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pypm.laws.equations import Equation, compared
-from pypm.laws.refuting import difference
+from pypm.laws.refutation.refuting import difference
 from tests.laws.sides import between
 
 Tree: TypeAlias = tuple["str | float | Tree", ...]

@@ -128,11 +128,9 @@ def custom_operator(
         kernels["CUDA"] = _on_its_device(name, launch, signature)
         operator.register_kernel("cuda")(with_fresh_results(kernels["CUDA"], takes.check))
     define_twins(operator, kernels, takes.check, empty, flops or _no_products)
-    followed = compute if reference is None else reference
-    operator.reference = followed  # type: ignore[attr-defined]
-    backward, save = _autograd(gradients or Gradients(backward_of(followed)))
+    backward, save = _autograd(gradients or Gradients(backward_of(reference or compute)))
     operator.register_autograd(backward, setup_context=save)
-    follow(operator, followed)
+    follow(operator, reference or compute)
     return operator
 
 

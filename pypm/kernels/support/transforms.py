@@ -32,6 +32,7 @@ def follow(operator: CustomOpDef, reference: Callable[..., object]) -> None:
     and all calls whose arguments have tangents of forward-mode differentiation: an operator of
     `torch.library` would fail under the former, and would drop the tangents.
     """
+    operator.reference = reference  # type: ignore[attr-defined]
     original = make_autograd_impl(operator._opoverload, operator)
 
     def at_autograd(keys: object, *args: object, **kwargs: object) -> object:

@@ -62,7 +62,7 @@ def _layer_norm(
     *,
     normalized_shape: tuple[Index, ...],
     eps: Given,
-    **_: object,
+    **_: Given,
 ) -> Indexed:
     dims = tuple(range(x.rank - len(normalized_shape), x.rank))
     _check_affine(x, dims, w, b)
@@ -76,7 +76,7 @@ def _rms_norm(
     *,
     normalized_shape: Given,
     eps: Given,
-    **_: object,
+    **_: Given,
 ) -> Indexed:
     if eps is None:
         raise NoMeaning("an eps that depends on the type")
@@ -105,7 +105,7 @@ def _group_norm(
     *,
     num_groups: Given,
     eps: Given,
-    **_: object,
+    **_: Given,
 ) -> Indexed:
     groups = c.size(num_groups)
     n, channels, *rest = x.shape
@@ -124,7 +124,7 @@ def _instance_norm(
     var: Indexed | None = None,
     *,
     eps: Given,
-    **_: object,
+    **_: Given,
 ) -> Indexed:
     if mean is not None or var is not None:
         raise NoMeaning("running statistics")
@@ -140,7 +140,7 @@ def _scores(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: Given = None,
-    **_: object,
+    **_: Given,
 ) -> Indexed:
     if dropout_p:
         raise NoMeaning("dropout")

@@ -28,14 +28,14 @@ HALF: Final = Fraction(1, 2)
 def _each(function: Callable[..., Scalar]) -> Meaning:
     """Return the meaning of an operator on elements, from a function of algebra and elements."""
 
-    def meaning(c: Site, *operands: Indexed, **attributes: object) -> Indexed:
+    def meaning(c: Site, *operands: Indexed, **attributes: Given) -> Indexed:
         _refuse_rounding(attributes)
         return each(lambda *values: function(c.algebra, *values), *operands)
 
     return meaning
 
 
-def _refuse_rounding(attributes: Mapping[str, object]) -> None:
+def _refuse_rounding(attributes: Mapping[str, Given]) -> None:
     if attributes.get("rounding_mode") is not None:
         raise NoMeaning("a division that rounds")
 
@@ -44,14 +44,14 @@ def _refuse_rounding(attributes: Mapping[str, object]) -> None:
 
 
 def _sum_of(sign: int) -> Meaning:
-    def meaning(c: Site, x: Indexed, y: Indexed, *, alpha: Given = 1, **_: object) -> Indexed:
+    def meaning(c: Site, x: Indexed, y: Indexed, *, alpha: Given = 1, **_: Given) -> Indexed:
         factor = c.number(alpha)
         return each(lambda a, b: a + b * factor * sign, x, y)
 
     return meaning
 
 
-def _power(c: Site, x: Indexed, y: Indexed, **_: object) -> Indexed:
+def _power(c: Site, x: Indexed, y: Indexed, **_: Given) -> Indexed:
     exponent = y.rational
     if exponent is not None:
         return each(lambda a: c.algebra.power(a, exponent), x)
@@ -66,7 +66,7 @@ def _tanh(a: Algebra, x: Scalar) -> Scalar:
     return 2 * _sigmoid(a, x * 2) - 1
 
 
-def _gelu(c: Site, x: Indexed, *, approximate: str = "none", **_: object) -> Indexed:
+def _gelu(c: Site, x: Indexed, *, approximate: str = "none", **_: Given) -> Indexed:
     a = c.algebra
 
     def of(v: Scalar) -> Scalar:
@@ -78,7 +78,7 @@ def _gelu(c: Site, x: Indexed, *, approximate: str = "none", **_: object) -> Ind
     return each(of, x)
 
 
-def _clamp(c: Site, x: Indexed, low: Indexed | None, high: Indexed | None, **_: object) -> Indexed:
+def _clamp(c: Site, x: Indexed, low: Indexed | None, high: Indexed | None, **_: Given) -> Indexed:
     a = c.algebra
     found = x if low is None else each(lambda v, w: larger(a, v, w), x, low)
     return found if high is None else each(lambda v, w: -larger(a, -v, -w), found, high)

@@ -40,11 +40,11 @@ Meaning: TypeAlias = Callable[..., "Indexed | tuple[Indexed, ...]"]
 """A function from a `Site`, operands and attributes to the result."""
 
 
-def _same(c: Site, x: Indexed, *others: object, **attributes: object) -> Indexed:
+def _same(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
     return x
 
 
-def _cast(c: Site, x: Indexed, *others: object, **attributes: object) -> Indexed:
+def _cast(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
     dtype = attributes.get("dtype")
     if others or not isinstance(dtype, torch.dtype):
         kind = "real"  # of a cast without a type, patterns ask that it be floating-point
@@ -73,13 +73,13 @@ def _moved(c: Site, x: Indexed, *, source: Sequence[int], destination: Sequence[
     return permuted(x, [places[d] if d in places else next(rest) for d in range(x.rank)])
 
 
-def _viewed(c: Site, x: Indexed, *others: object, **attributes: object) -> Indexed:
+def _viewed(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
     if attributes.get("dtype") is not None:
         raise NoMeaning("a view of the bits as another type")
     return viewed(c.algebra, x, c.shape)
 
 
-def _expanded(c: Site, x: Indexed, *others: object, **attributes: object) -> Indexed:
+def _expanded(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
     return broadcast(x, c.shape)
 
 
@@ -255,7 +255,7 @@ def _full(value: float) -> Callable[..., Indexed]:
     return lambda c, *others, **attributes: Indexed(c.shape, lambda _: c.number(value))
 
 
-def _filled(c: Site, *others: Given, fill_value: Given = None, **attributes: object) -> Indexed:
+def _filled(c: Site, *others: Given, fill_value: Given = None, **attributes: Given) -> Indexed:
     value = others[-1] if fill_value is None else fill_value
     if isinstance(value, Indexed):
         return broadcast(value, c.shape)
@@ -295,7 +295,7 @@ def _taken(c: Site, x: Indexed, index: Indexed, *, dim: int) -> Indexed:
     return Indexed((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]), at)
 
 
-def _embedded(c: Site, weight: Indexed, index: Indexed, **_: object) -> Indexed:
+def _embedded(c: Site, weight: Indexed, index: Indexed, **_: Given) -> Indexed:
     shape = (*index.shape, weight.shape[1])
     return Indexed(shape, lambda p: weight.value(c.algebra.place(index.value(*p[:-1])), p[-1]))
 
@@ -318,7 +318,7 @@ def _indexed(c: Site, x: Indexed, indices: tuple[Indexed | None, ...]) -> Indexe
     return Indexed((*x.shape[:first], *together.shape, *x.shape[dims[-1] + 1 :]), at)
 
 
-def _gathered(c: Site, x: Indexed, index: Indexed, *, dim: int, **_: object) -> Indexed:
+def _gathered(c: Site, x: Indexed, index: Indexed, *, dim: int, **_: Given) -> Indexed:
     def at(p: Shape) -> Scalar:
         return x.value(*p[:dim], c.algebra.place(index.value(*p)), *p[dim + 1 :])
 

@@ -40,11 +40,11 @@ def _dims(x: Indexed, dim: Given) -> tuple[int, ...]:
     return tuple(d % x.rank for d in dim) if dim and x.rank else tuple(range(x.rank))
 
 
-def _sum(c: Site, x: Indexed, *, dim: Given = None, keepdim: bool = False, **_: object) -> Indexed:
+def _sum(c: Site, x: Indexed, *, dim: Given = None, keepdim: bool = False, **_: Given) -> Indexed:
     return reduced(x, _dims(x, dim), keepdim, c.algebra.total)
 
 
-def _amax(c: Site, x: Indexed, *, dim: Given = None, keepdim: bool = False, **_: object) -> Indexed:
+def _amax(c: Site, x: Indexed, *, dim: Given = None, keepdim: bool = False, **_: Given) -> Indexed:
     return reduced(x, _dims(x, dim), keepdim, c.algebra.largest)
 
 
@@ -61,7 +61,7 @@ def _count(c: Site, x: Indexed, dims: tuple[int, ...]) -> Scalar:
     return reduce(lambda a, b: a * b, sizes, c.algebra.number(1))
 
 
-def mean(c: Site, x: Indexed, *, dim: Given = None, keepdim: bool = False, **_: object) -> Indexed:
+def mean(c: Site, x: Indexed, *, dim: Given = None, keepdim: bool = False, **_: Given) -> Indexed:
     """Return the mean over dimensions."""
     dims = _dims(x, dim)
     inverse = c.algebra.power(_count(c, x, dims), -1)
@@ -76,7 +76,7 @@ def var_mean(
     correction: Given = None,
     unbiased: bool = True,
     keepdim: bool = False,
-    **_: object,
+    **_: Given,
 ) -> tuple[Indexed, Indexed]:
     """Return variance and mean over dimensions."""
     dims = _dims(x, dim)
@@ -88,14 +88,14 @@ def var_mean(
     return variance, mean(c, x, dim=dims, keepdim=keepdim)
 
 
-def softmax(c: Site, x: Indexed, *, dim: int, **_: object) -> Indexed:
+def softmax(c: Site, x: Indexed, *, dim: int, **_: Given) -> Indexed:
     """Return softmax over a dimension."""
     powers = each(c.algebra.exp, x)
     sums = _sum(c, powers, dim=dim, keepdim=True)
     return each(lambda v, s: v * c.algebra.power(s, -1), powers, sums)
 
 
-def logsumexp(c: Site, x: Indexed, *, dim: Given, keepdim: bool = False, **_: object) -> Indexed:
+def logsumexp(c: Site, x: Indexed, *, dim: Given, keepdim: bool = False, **_: Given) -> Indexed:
     """Return the logarithm of a sum of `exp`."""
     return each(c.algebra.log, _sum(c, each(c.algebra.exp, x), dim=dim, keepdim=keepdim))
 
@@ -140,7 +140,7 @@ def turned(x: Indexed) -> Indexed:
     return Indexed(shape, lambda p: x.value(*p[:-2], p[-1], p[-2]))
 
 
-def matmul(c: Site, x: Indexed, y: Indexed, **_: object) -> Indexed:
+def matmul(c: Site, x: Indexed, y: Indexed, **_: Given) -> Indexed:
     """Return a matrix product."""
     return matrix_product(c.algebra, x, y)
 
@@ -148,7 +148,7 @@ def matmul(c: Site, x: Indexed, y: Indexed, **_: object) -> Indexed:
 def _ranked(first: int, second: int, by: Meaning = matmul) -> Meaning:
     """Return the meaning of a product that takes operands of these ranks alone."""
 
-    def meaning(c: Site, x: Indexed, y: Indexed, **_: object) -> Given:
+    def meaning(c: Site, x: Indexed, y: Indexed, **_: Given) -> Given:
         if (x.rank, y.rank) != (first, second):
             raise SizesDiffer(0, 1)
         return by(c, x, y)
@@ -160,7 +160,7 @@ def _outer(c: Site, x: Indexed, y: Indexed) -> Indexed:
     return Indexed((*x.shape, *y.shape), lambda p: x.value(p[0]) * y.value(p[1]))
 
 
-def _linear(c: Site, x: Indexed, w: Indexed, b: Indexed | None = None, **_: object) -> Indexed:
+def _linear(c: Site, x: Indexed, w: Indexed, b: Indexed | None = None, **_: Given) -> Indexed:
     found = matmul(c, x, turned(w) if w.rank > 1 else w)
     return found if b is None else each(lambda v, bias: v + bias, found, b)
 
@@ -173,7 +173,7 @@ def _addmm(
     *,
     alpha: Given = 1,
     beta: Given = 1,
-    **_: object,
+    **_: Given,
 ) -> Indexed:
     if x.rank != y.rank or x.rank not in (2, 3):
         raise SizesDiffer(x.rank, y.rank if x.rank != y.rank else 2)

@@ -42,15 +42,15 @@ from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.polynomials import Factor, Poly
 
 __all__ = [
-    "Application",
+    "Applied",
     "Argument",
-    "Called",
     "Choices",
     "Impossible",
     "Meant",
     "Rejected",
     "Replay",
     "Slot",
+    "Spelled",
     "Tree",
     "Way",
     "place_of",
@@ -165,7 +165,7 @@ class Argument:
 
 
 @dataclass(eq=False)
-class Application:
+class Applied:
     """An operator applied to trees."""
 
     operator: Operator
@@ -181,7 +181,7 @@ class Meant:
 
 
 @dataclass(eq=False)
-class Called:
+class Spelled:
     """A call of a pattern whose meaning is that of its spellings."""
 
     definition: Definition
@@ -190,7 +190,7 @@ class Called:
     actuals: tuple[Slot, ...]
 
 
-Tree: TypeAlias = Slot | Application | Meant | Called
+Tree: TypeAlias = Slot | Applied | Meant | Spelled
 Names: TypeAlias = Mapping[str, Slot]
 Said: TypeAlias = tuple[Expression, Names] | Slot
 """The value of an argument: that of an expression, or of a name that it binds."""
@@ -228,7 +228,7 @@ class Way:
             case Var(name):
                 return names[name]
             case Op(operator, arguments):
-                return Application(operator, tuple(self.tree(a, names, frames) for a in arguments))
+                return Applied(operator, tuple(self.tree(a, names, frames) for a in arguments))
             case Alt():
                 return self.tree(self._chosen(pattern, frames), names, frames)
             case Exists(name, body):
@@ -256,7 +256,7 @@ class Way:
     def _called(self, definition: Definition, around: _Frames, slots: tuple[Slot, ...]) -> Tree:
         if definition.means is not None:
             return Meant(definition, slots)
-        return Called(definition, around, slots)
+        return Spelled(definition, around, slots)
 
     def _chosen(self, pattern: Pattern, frames: _Frames) -> Pattern:
         options = list(_options(pattern))

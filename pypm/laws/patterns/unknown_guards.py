@@ -21,7 +21,7 @@ from pypm.core.guards import (
     Tuple,
 )
 
-__all__ = ["is_about_sizes", "is_of_none", "lacks_a_dimension"]
+__all__ = ["is_about_sizes", "lacks_a_dimension"]
 
 OF_STORAGE: Final = frozenset({"dtype", "device", "tags", "is_contiguous", "is_constant"})
 """Attributes on which no value depends over the reals."""
@@ -59,12 +59,6 @@ def is_about_sizes(guard: Guard) -> bool:
         isinstance(part, Attribute) and part.attribute not in OF_STORAGE
         for part in expressions(guard)
     )
-
-
-def is_of_none(guard: Guard) -> bool:
-    """Return whether a guard asks whether a name stands for None."""
-    expression = getattr(guard, "expression", None)
-    return isinstance(expression, Apply) and expression.function.name == "is_none"
 
 
 def lacks_a_dimension(guard: Guard, rank_of: Callable[[str], int | None]) -> bool:

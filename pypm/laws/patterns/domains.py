@@ -28,11 +28,16 @@ PLACE: Final = "place"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
 Domain: TypeAlias = dict[object, object]
-"""Values by a key; one of the six words above is its own value."""
+"""Values by a key: those above stand for themselves, constants for one."""
 NUMBERS: Final = frozenset({"eps", "alpha", "beta", "scale", "p", "negative_slope"})
 """Arguments of operators that are numbers."""
 PLACES: Final = frozenset({"start", "end", "length"})
 """Arguments that are places along a dimension: taken to be numbers from 1 on."""
+OVER_DIMS: Final = frozenset(
+    f"aten.{name}"
+    for name in ("sum", "mean", "amax", "var", "var_mean", "logsumexp", "linalg_vector_norm")
+)
+"""Operators that take several dimensions."""
 TRUTHS: Final = frozenset({"is_causal", "enable_gqa", "keepdim"})
 """Arguments that are truth values."""
 ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "neg", "pow", "ratio"})
@@ -91,7 +96,7 @@ def _called(pattern: Mu | Call, frames: tuple[Definition, ...]) -> Definition | 
     return frames[pattern.index] if pattern.index < len(frames) else None
 
 
-def of_argument(name: str) -> Domain:
+def of_argument(name: str, operator: str = "") -> Domain:
     """Return the kinds of values that an argument of an operator may have, by its name."""
     if name in NUMBERS:
         return {NUMBER: NUMBER} | ({None: None} if name == "scale" else {})
@@ -99,7 +104,7 @@ def of_argument(name: str) -> Domain:
         return {PLACE: PLACE}
     if name in TRUTHS:
         return {False: False, True: True}
-    if name == "dim":
+    if name == "dim" and operator in OVER_DIMS:
         return {DIMS: DIMS}
     return {UNKNOWN: UNKNOWN}
 

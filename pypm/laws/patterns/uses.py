@@ -9,10 +9,10 @@ import torch
 from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
 from pypm.core.terms import VALUE, Value
 from pypm.laws.algebra import Given
-from pypm.laws.domains import of_argument
-from pypm.laws.ways import Application, Called, Meant, Names, Slot, Tree, Way
+from pypm.laws.patterns.domains import of_argument
+from pypm.laws.patterns.ways import Applied, Meant, Names, Slot, Spelled, Tree, Way
 
-__all__ = ["type_of", "uses_of"]
+__all__ = ["dtype_tests", "uses_of"]
 
 
 MASKED: Final = (
@@ -22,18 +22,7 @@ MASKED: Final = (
 """Operators whose fourth operand is added if it holds numbers, and hides if it holds truth."""
 
 
-def type_of(slot: Slot, way: Way) -> tuple[torch.dtype | None, str | None]:
-    """Return the type that a guard says of a slot, and whether it is of numbers or truth values."""
-    for guard, names in way.guards:
-        for tested, expected in _dtype_tests(guard):
-            if names.get(tested) is slot and isinstance(expected, torch.dtype):
-                if expected.is_floating_point:
-                    return expected, "real"
-                return expected, "truth" if expected == torch.bool else "whole"
-    return None, None
-
-
-def _dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
+def dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
     """Return the types that a guard says, each with the name that has it."""
     match guard:
         case Equal(Attribute(name, "dtype"), Constant(value)) | Equal(
@@ -63,10 +52,10 @@ def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
                     found.setdefault(slot, {}).setdefault("calls", []).append(
                         (definition, parameter)
                     )
-            case Called():
+            case Spelled():
                 for slot in tree.actuals:
                     found.setdefault(slot, {}).setdefault("spelled", []).append(tree)
-            case Application(operator, operands):
+            case Applied(operator, operands):
                 for operand in operands:
                     visit(operand)
                 if operator.name in MASKED and isinstance(operands[3], Slot):
@@ -89,7 +78,9 @@ def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
             read(expression, names)
         for name, argument in slot.arguments.items():
             if isinstance(argument.value, Slot):
-                found.setdefault(argument.value, {})["argument"] = of_argument(name)
+                operators = [t.operator.name for t in slot.described if isinstance(t, Applied)]
+                domain = of_argument(name, *operators[:1])
+                found.setdefault(argument.value, {})["argument"] = domain
     for guard, names in way.guards:
         if isinstance(guard, Equal):
             read(guard.left, names)

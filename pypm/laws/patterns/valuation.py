@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
 from math import prod
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 
@@ -21,37 +21,35 @@ from pypm.core.guards import (
 )
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.patterns import Definition
-from pypm.core.records import Record, fields_of
-from pypm.core.terms import UNDEFINED, VALUE, Unmade, Value
+from pypm.core.records import Record
+from pypm.core.terms import UNDEFINED, VALUE, Value
 from pypm.fx.operators.corrections import named
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.domains import DIMS, NUMBER, PLACE, SIZE, TENSOR, UNKNOWN, Domain, Domains
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
-from pypm.laws.lemmas import Lemma
-from pypm.laws.operator_dims import count_dims
+from pypm.laws.lemmas import Lemma, Lemmas, takes_shape
 from pypm.laws.operators.meanings import ELEMENTS
-from pypm.laws.signatures import signed
-from pypm.laws.sizes import Contradiction, form_of, is_number
-from pypm.laws.unknown_guards import is_about_sizes, is_of_none, lacks_a_dimension
-from pypm.laws.uses import type_of, uses_of
-from pypm.laws.ways import (
-    Application,
+from pypm.laws.patterns.operator_dims import count_dims
+from pypm.laws.patterns.subjects import Subject, is_of_none
+from pypm.laws.patterns.unknown_guards import is_about_sizes, lacks_a_dimension
+from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of
+from pypm.laws.patterns.ways import (
+    Applied,
     Argument,
-    Called,
     Choices,
     Impossible,
     Meant,
     Names,
     Rejected,
     Slot,
+    Spelled,
     Tree,
     Way,
 )
+from pypm.laws.signatures import signed
+from pypm.laws.sizes import Contradiction, form_of, is_number
 
-__all__ = ["Subject", "Valuation", "takes_shape"]
+__all__ = ["Entered", "Valuation", "entered"]
 
-RANKS: Final = (2, 1, 3, 4, 0)
-"""Ranks of the tensors that variables stand for."""
 VIEWS: Final = named(
     "aten",
     "view reshape _unsafe_view flatten unflatten view_as reshape_as",
@@ -62,51 +60,6 @@ LIKE_ANOTHER: Final = ("aten.view_as", "aten.reshape_as")
 """Operators that take the shape of another operand."""
 OF_SEVERAL: Final = ("getitem", "aten.cat", "aten.stack", "aten.einsum", "aten.index")
 """Operators that take several tensors as one operand."""
-
-
-class Lemmas(Protocol):
-    """What a valuation knows of patterns that are called."""
-
-    domains: Domains
-
-    def mean(
-        self,
-        definition: Definition,
-        values: tuple[Given, ...],
-        formulas: Formulas,
-        notes: list[Given],
-    ) -> Given:
-        """Return the meaning of a call, and note the lemma that it takes for granted."""
-
-    def spellings(self, lemma: Lemma) -> Sequence[Given]:
-        """Return spellings, to be replayed, of which each other one is equal to one."""
-
-
-def takes_shape(definition: Definition) -> bool:
-    """Return whether a meaning is given the shape of its result, as `shape`."""
-    assert definition.means is not None
-    code = getattr(definition.means, "__code__", None)
-    names = code.co_varnames[: code.co_argcount] if code is not None else ()
-    return "shape" in names and "shape" not in definition.parameters
-
-
-class Subject(Unmade):
-    """A name of a way as guards see it: attributes of its value, where they are known."""
-
-    __slots__ = ("slot", "valuation")
-
-    def __init__(self, valuation: Valuation, slot: Slot) -> None:
-        self.valuation = valuation
-        self.slot = slot
-
-    @property
-    def term(self) -> Value:  # type: ignore[override]
-        """Return the value."""
-        return self.valuation.value(self.slot)
-
-    def attribute(self, name: str) -> Value:
-        """Return an attribute of the value, or UNDEFINED."""
-        return self.valuation.attribute(self.slot, name)
 
 
 class Valuation:
@@ -120,7 +73,7 @@ class Valuation:
         self._world = formulas.world
         self._lemmas = lemmas
         self._given = given
-        self._results: dict[Called, Given] = {}
+        self._results: dict[Spelled, Given] = {}
         self._bound: dict[Slot, Given] = {}
         """Values that calls bind."""
         self._known: dict[Slot, Given] = {}
@@ -129,14 +82,11 @@ class Valuation:
         """Values that views make equal: checked last, since guards say more of them."""
         self._whole: list[tuple[Given, Given]] = []
         """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
-        self.dtypes: dict[Slot, torch.dtype] = {}
         self.shapes: dict[Slot, tuple[Given, ...]] = {}
         """Shapes that are known beforehand."""
-        ranks = [
-            x.tensor.rank for x in given.values() if isinstance(x, Formula) and not _is_several(x)
-        ]
-        self._rank = ranks[0] if ranks else None
-        self._uses = uses_of(way)
+        self._variables = Variables(way, formulas, lemmas.domains, [*given.values()])
+        self.dtypes = self._variables.dtypes
+        self._uses = self._variables.uses
         self._aliases = {
             tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, Slot)
         }
@@ -197,7 +147,7 @@ class Valuation:
                 raise Rejected("a guard")
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
-        return holds(guard, lambda name: Subject(self, names[name]))
+        return holds(guard, self._subjects(names))
 
     def _rank_of(self, slot: Slot) -> int | None:
         value = self.value(slot)
@@ -205,7 +155,12 @@ class Valuation:
         return value.tensor.rank if is_one else None
 
     def _evaluate(self, expression: Expression, names: Names) -> Value:
-        return evaluate(expression, lambda name: Subject(self, names[name]))
+        return evaluate(expression, self._subjects(names))
+
+    def _subjects(self, names: Names) -> Callable[[str], Subject]:
+        return lambda name: Subject(
+            partial(self.value, names[name]), partial(self.attribute, names[name])
+        )
 
     def attribute(self, slot: Slot, name: str) -> Value:
         """Return what is known of an attribute of a slot's value, or UNDEFINED."""
@@ -239,7 +194,7 @@ class Valuation:
         """Return whether what computes a value is not to be looked at: others may as well."""
         while slot not in self._given and slot in self._aliases:
             slot = self._aliases[slot]
-        return slot in self._given or any(isinstance(t, (Called, Meant)) for t in slot.described)
+        return slot in self._given or any(isinstance(t, (Spelled, Meant)) for t in slot.described)
 
     # --- values ---
 
@@ -275,7 +230,7 @@ class Valuation:
     def _agree(self, found: Given, given: Given) -> None:
         """Reject a way that binds a parameter to another kind of value than is given."""
         if isinstance(found, Formula) and isinstance(given, Formula):
-            if _is_several(found) or _is_several(given):
+            if is_several(found) or is_several(given):
                 raise Rejected("several tensors")
             self._unify(self._formulas.sizes(found), self._formulas.sizes(given))
         elif isinstance(found, (tuple, Record)) and type(found) is type(given):
@@ -296,12 +251,12 @@ class Valuation:
                 return self.value(tree)
             case Meant(definition, actuals):
                 return self._meant(definition, tuple(map(self.value, actuals)), slot)
-            case Called():
+            case Spelled():
                 return self._called(tree)
-            case Application(operator, operands):
+            case Applied(operator, operands):
                 return self._applied(operator, operands, slot)
 
-    def _called(self, call: Called) -> Given:
+    def _called(self, call: Spelled) -> Given:
         """Return the result of a call by one of its spellings, which also binds names."""
         if call not in self._results:
             values = tuple(UNDEFINED if self._is_free(s) else self.value(s) for s in call.actuals)
@@ -330,22 +285,21 @@ class Valuation:
         is_operand = self._uses.get(slot, {}).get("operand")
         return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
 
-    def _mean(self, definition: Definition, values: tuple[Given, ...]) -> Given:
-        return self._lemmas.mean(definition, values, self._formulas, self._way.notes)
-
     def _meant(self, definition: Definition, values: tuple[Given, ...], slot: Slot | None) -> Given:
         """Return the meaning of a call. Where it says how the result depends on its own shape, that
         is what guards say, or any of the same elements.
         """
+        mean = partial(
+            self._lemmas.mean, definition, formulas=self._formulas, notes=self._way.notes
+        )
         if not takes_shape(definition):
-            return self._mean(definition, values)
+            return mean(values)
         first = values[0]
-        if not isinstance(first, Formula) or _is_several(first):
-            return self._mean(definition, (*values, ()))
-        own = self._formulas.sizes(first)
-        shape = self._shape(own, slot)
-        self._equal.append((prod(own), prod(shape)))
-        found = self._mean(definition, (*values, shape))
+        if not isinstance(first, Formula) or is_several(first):
+            return mean((*values, ()))
+        shape = self._shape(self._formulas.sizes(first), slot)
+        self._equal.append((prod(self._formulas.sizes(first)), prod(shape)))
+        found = mean((*values, shape))
         if isinstance(found, Formula):
             self._equal.append((self._formulas.sizes(found), shape))
         return found
@@ -369,7 +323,7 @@ class Valuation:
         needed = 1 + (operator.name in ELEMENTS and operator.name != "aten.clamp")
         if None in operands[:needed]:
             raise Impossible("None is no tensor")
-        if operator.name not in OF_SEVERAL and any(map(_is_several, operands)):
+        if operator.name not in OF_SEVERAL and any(map(is_several, operands)):
             raise Impossible("several tensors as one")
         attributes: dict[str, Given] = dict.fromkeys(operator.attribute_defaults, ANYTHING)
         for name, argument in said.items():
@@ -388,14 +342,7 @@ class Valuation:
 
     def _literal(self, said: Mapping[str, Argument]) -> Given:
         value = self._argument(said["value"]) if "value" in said else self._world.real()
-        return self._number(value)
-
-    def _number(self, value: Given) -> Given:
-        if value is None or isinstance(value, (str, bool)):
-            return value
-        made = self._formulas.number(value)
-        made.attributes["given"] = value  # type: ignore[index]
-        return made
+        return given_number(self._formulas, value)
 
     def _argument(self, argument: Argument) -> Given:
         said = argument.value
@@ -448,72 +395,11 @@ class Valuation:
         for call in self._uses.get(slot, {}).get("spelled", ()):
             if self._is_free(slot):
                 self._called(call)
-        return self._bound[slot] if slot in self._bound else self._leaf(slot)
-
-    def _leaf(self, slot: Slot) -> Given:
-        if VALUE in slot.arguments:
-            return self._number(self._argument(slot.arguments[VALUE]))
-        uses = self._uses.get(slot, {})
-        if uses.get("value"):
-            return self._number(self._world.real())
-        domain: Domain = {}
-        for definition, parameter in uses.get("calls", ()):
-            domain |= self._lemmas.domains.of(definition, parameter)
-        if "argument" in uses:
-            domain |= uses["argument"]
-        if uses.get("operand") or not domain:
-            domain.setdefault(TENSOR, TENSOR)
-        values = [v for one in domain.values() for v in (self._dims() if one is DIMS else [one])]
-        chosen = self._pick(values, slot.name)
-        if chosen is TENSOR:
-            return self._tensor(slot)
-        if chosen is NUMBER:
-            return self._world.real()
-        if chosen is SIZE:
-            return self._world.size()
-        if chosen is PLACE:
-            return self._world.place()
-        if chosen is UNKNOWN:
-            raise NoMeaning(f"`{slot.name}` may be anything")
-        return chosen
-
-    def _dims(self) -> list[Given]:
-        """Return all sets of dimensions."""
-        if self._rank is None:
-            raise NoMeaning("dimensions of which tensor is not known")
-        dims = range(self._rank)
-        return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
-
-    def _tensor(self, slot: Slot) -> Formula:
-        dtype, said = type_of(slot, self._way)
-        is_mask = said is None and self._uses.get(slot, {}).get("mask")
-        kind = self._pick(("real", "truth"), slot.name) if is_mask else said or "real"
-        if dtype is not None:
-            self.dtypes[slot] = dtype
-        shape = self._pick(self._shapes(), slot.name)
-        made = self._formulas.read([n or self._world.size() for n in shape], kind, slot.name)
-        self._rank = made.tensor.rank if self._rank is None else self._rank
-        if dtype is not None:
-            made.attributes["dtype"] = dtype  # type: ignore[index]
-        return made
-
-    def _shapes(self) -> list[tuple[int, ...]]:
-        """Return the shapes that a new tensor may have, with 0 for a size: that of the first one is
-        of any rank, and the others are like it, a column or a row of it, or of a low rank.
-        """
-        if self._rank is None:
-            return [(0,) * rank for rank in RANKS]
-        rank = self._rank
-        alike = [(0,) * rank]
-        alike += [(0,) + (1,) * (rank - 2)] if rank > 2 else []
-        return list(dict.fromkeys((*alike, (0,), (0, 0), ())))
-
-
-def parts_of(value: Given) -> Sequence[Given]:
-    """Return the items of a tuple, or names and values of the fields of a record."""
-    if isinstance(value, Record):
-        return [part for pair in fields_of(value).items() for part in pair]
-    return value  # type: ignore[no-any-return]
+        if slot in self._bound:
+            return self._bound[slot]
+        if VALUE not in slot.arguments:
+            return self._variables.value(slot)
+        return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
 
 
 @dataclass(frozen=True)
@@ -552,9 +438,3 @@ def entered(
     bound = tuple(map(valuation.value, slots.values()))
     valuation.settle()
     return Entered(found, bound, tuple(slots.values()), valuation.dtypes, way)
-
-
-def _is_several(value: Given) -> bool:
-    return isinstance(value, tuple) or (
-        isinstance(value, Formula) and isinstance(value.value, tuple)
-    )

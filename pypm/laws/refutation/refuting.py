@@ -18,11 +18,11 @@ from typing import Final
 
 from pypm.laws.algebra import Algebra, Given, Indexed, NoMeaning, Scalar, Shape
 from pypm.laws.equations import Equation
-from pypm.laws.floats import Floats
 from pypm.laws.forms.polynomials import MINUS_INFINITY, Factor, Poly, factor, of_key
 from pypm.laws.forms.printing import shown
 from pypm.laws.formulas import Evaluation, Formula
-from pypm.laws.residues import ResidueAlgebra
+from pypm.laws.refutation.floats import Floats
+from pypm.laws.refutation.residues import ResidueAlgebra
 from pypm.laws.sizes import SIGNS
 
 __all__ = ["LawBroken", "Sampled", "difference", "drawn_bit", "drawn_float", "sizes_of"]
@@ -129,7 +129,7 @@ def _unequal_residues(one: Scalar, two: Scalar) -> bool:
     return a is not None and b is not None and a != b
 
 
-def drawn_float(seed: int, what: object) -> float:
+def drawn_float(seed: int, what: Given) -> float:
     """Return an input's element: a float that its name, its place and the seed decide."""
     least = -1.5 if seed % 2 else 0.2
     return Random(f"{seed} {what}").uniform(least, 1.7)

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from sympy import isprime  # type: ignore[import-untyped]
 
-from pypm.laws.algebra import NoMeaning
+from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.symbolic import exact
 
 __all__ = ["Residue", "ResidueAlgebra"]
@@ -129,12 +129,12 @@ class ResidueAlgebra:
         self.is_exact = True
         """False once a value of a function without laws here was drawn."""
 
-    def drawn(self, *what: object) -> Residue:
+    def drawn(self, *what: Given) -> Residue:
         """Return a value that depends on these names and on the seed alone."""
         random = Random(f"{self._seed} {what}")
         return Residue(tuple(random.randrange(p) for p, _ in _chain()))
 
-    def bit(self, *what: object) -> Residue:
+    def bit(self, *what: Given) -> Residue:
         """Return 0 or 1, by these names and the seed alone."""
         return _residue(Random(f"{self._seed} bit {what}").randrange(2))
 

@@ -1,0 +1,1 @@
+"""Patterns as formulas: ways through alternates, and values of names."""

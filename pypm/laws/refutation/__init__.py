@@ -1,0 +1,1 @@
+"""Equations refuted, in finite fields and in floats."""
