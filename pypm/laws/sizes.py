@@ -6,14 +6,14 @@ comes out as it does for the sample, and is recorded as a condition.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, Self, TypeAlias
 
 from pypm.core.guards import Guard
 from pypm.core.terms import Unresolved, Value
+from pypm.laws.forms.equal import ones, solutions, without_common
 from pypm.laws.forms.functions import power
 from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, rational
 from pypm.laws.forms.printing import shown
@@ -177,8 +177,8 @@ class World:
         a, b = self.resolved(form_of(one)), self.resolved(form_of(two))
         if a == b:
             return
-        a, b = _without_common(a, b)
-        for symbol, other in (*_solutions(a, b), *_solutions(b, a), *_ones(a, b), *_ones(b, a)):
+        a, b = without_common(a, b)
+        for symbol, other in (*solutions(a, b), *solutions(b, a), *ones(a, b), *ones(b, a)):
             if not self.is_frozen(symbol):
                 found[symbol] = self.assumptions[symbol] = other
                 self._unify(one, two, found)
@@ -257,47 +257,6 @@ def form_of(value: Value) -> Poly:
     if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
         return rational(value)
     raise Contradiction(f"{value!r} is no number")
-
-
-def _without_common(one: Poly, two: Poly) -> tuple[Poly, Poly]:
-    """Return two forms without common terms, divided by what all terms of both contain."""
-    difference = one - two
-    one = Poly({m: c for m, c in difference.terms.items() if c > 0})
-    two = Poly({m: -c for m, c in difference.terms.items() if c < 0})
-    every = [dict(m) for form in (one, two) for m in form.terms]
-    common = rational(1)
-    for of in set.intersection(*(set(m) for m in every)) if every else ():
-        common = common * factor(of, -min(m[of] for m in every))
-    shares = [abs(c.numerator) for form in (one, two) for c in form.terms.values()]
-    common = common.scaled(Fraction(1, math.gcd(*shares) or 1))
-    return one * common, two * common
-
-
-def _solutions(one: Poly, two: Poly) -> Iterable[tuple[Factor, Poly]]:
-    """Yield what a symbol that is `one` has to be, numbers before sizes."""
-    if len(one.terms) != 1:
-        return
-    ((monomial, coefficient),) = one.terms.items()
-    if len(monomial) != 1 or coefficient <= 0:
-        return
-    ((of, exponent),) = monomial
-    mentioned = any(g == of for m in two.terms for g, _ in m)
-    if of[0] == "symbol" and exponent == 1 and not mentioned:
-        yield of, two.scaled(1 / coefficient)
-    if of[0] == "size" and exponent == 1 and coefficient == 1 and not mentioned:
-        is_size = all(
-            g[0] == "size" and e > 0 and e.denominator == 1 for m in two.terms for g, e in m
-        )
-        if is_size and all(c.denominator == 1 for c in two.terms.values()):
-            yield of, two
-
-
-def _ones(product: Poly, value: Poly) -> Iterable[tuple[Factor, Poly]]:
-    """Yield sizes that are 1 because their product is."""
-    if value == 1 and len(product.terms) == 1:
-        ((monomial, _),) = product.terms.items()
-        for of in sorted(of for of, _ in monomial if of[0] == "size"):
-            yield of, rational(1)
 
 
 _Compare: TypeAlias = Callable[["Number", Value], bool]

@@ -168,7 +168,10 @@ def judged(what: str, rule: Rule, contracts: Contracts) -> Judged:
     with patch("pypm.laws.prove.difference", recorded):
         law = prove(rule, contracts=contracts, seconds=20).verdicts[0]
     if isinstance(law, Refuted):
-        return Judged(what, "refuted", "differs" if differs(*seen[-1]) else "agrees")
+        try:
+            return Judged(what, "refuted", "differs" if differs(*seen[-1]) else "agrees")
+        except RuntimeError:
+            return Judged(what, "refuted", "raises")
     return Judged(what, WORDS[type(law)], sampled(rule))
 
 

@@ -13,7 +13,7 @@ __all__ = ["count_dims"]
 def count_dims(operator: Operator, operands: list[Given], attributes: dict[str, Given]) -> None:
     """Count negative dimensions in arguments from zero, by the rank of the first operand.
 
-    Raises SizesDiffer for a dimension that the operand lacks.
+    Raises SizesDiffer for a dimension that the operand lacks, or that is there twice.
     """
     first = operands[0] if operands else None
     while isinstance(first, tuple):
@@ -26,6 +26,8 @@ def count_dims(operator: Operator, operands: list[Given], attributes: dict[str, 
         value = attributes[name]
         if isinstance(value, tuple):
             attributes[name] = tuple(_from_zero(d, rank) for d in value)
+            if len({*attributes[name]}) != len(value):
+                raise SizesDiffer(0, 1)
         elif isinstance(value, int):
             attributes[name] = _from_zero(value, rank)
 

@@ -29,9 +29,9 @@ from pypm.laws.formulas import ANYTHING, Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, takes_shape
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.operator_dims import count_dims
-from pypm.laws.patterns.subjects import Subject, is_of_none
+from pypm.laws.patterns.subjects import SHAPES, Subject, is_of_none, known_attribute
 from pypm.laws.patterns.unknown_guards import is_about_sizes, lacks_a_dimension
-from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of
+from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of
 from pypm.laws.patterns.ways import (
     Applied,
     Argument,
@@ -120,7 +120,7 @@ class Valuation:
             raise (Impossible if known else Rejected)(str(why)) from None
 
     def _guard(self, guard: Guard, names: Names) -> None:
-        if lacks_a_dimension(guard, lambda name: self._rank_of(names[name])):
+        if lacks_a_dimension(guard, lambda name: rank_of(self.value(names[name]))):
             raise Rejected("a guard")
         match guard:
             case Or(left, right):
@@ -149,11 +149,6 @@ class Valuation:
     def _holds(self, guard: Guard, names: Names) -> bool | None:
         return holds(guard, self._subjects(names))
 
-    def _rank_of(self, slot: Slot) -> int | None:
-        value = self.value(slot)
-        is_one = isinstance(value, Formula) and not isinstance(value.value, tuple)
-        return value.tensor.rank if is_one else None
-
     def _evaluate(self, expression: Expression, names: Names) -> Value:
         return evaluate(expression, self._subjects(names))
 
@@ -169,26 +164,9 @@ class Valuation:
         if name in ("device", "tags", "is_contiguous"):
             return UNDEFINED
         value = self.value(slot)
-        if isinstance(value, Record):
-            return getattr(value, name, UNDEFINED)
-        if not isinstance(value, Formula):
-            return value if name == VALUE else UNDEFINED
-        if name == VALUE:
-            return value.attributes["given"] if value.name == "number" else UNDEFINED
-        if isinstance(value.value, tuple):
+        if isinstance(value, Formula) and name not in SHAPES and self._is_opaque(slot):
             return UNDEFINED
-        sizes = self._formulas.sizes(value)
-        match name:
-            case "shape":
-                return sizes
-            case "rank" | "dimension_rank":
-                return len(sizes)
-            case "numel":
-                return prod(sizes)
-        if self._is_opaque(slot):
-            return UNDEFINED
-        found = value.attributes.get(name, UNDEFINED)
-        return UNDEFINED if found is ANYTHING else found
+        return known_attribute(self._formulas, value, name)
 
     def _is_opaque(self, slot: Slot) -> bool:
         """Return whether what computes a value is not to be looked at: others may as well."""

@@ -15,7 +15,7 @@ from pypm.laws.patterns.domains import DIMS, NUMBER, PLACE, SIZE, TENSOR, UNKNOW
 from pypm.laws.patterns.uses import dtype_tests, uses_of
 from pypm.laws.patterns.ways import Slot, Way
 
-__all__ = ["Variables", "given_number", "is_several", "parts_of"]
+__all__ = ["Variables", "given_number", "is_several", "parts_of", "rank_of"]
 
 RANKS: Final = (2, 1, 3, 4, 0)
 """Ranks of the tensors that variables stand for."""
@@ -123,6 +123,11 @@ def is_several(value: Given) -> bool:
     return isinstance(value, tuple) or (
         isinstance(value, Formula) and isinstance(value.value, tuple)
     )
+
+
+def rank_of(value: Given) -> int | None:
+    """Return the rank of a tensor, None for other values."""
+    return value.tensor.rank if isinstance(value, Formula) and not is_several(value) else None
 
 
 def parts_of(value: Given) -> Sequence[Given]:
