@@ -201,7 +201,7 @@ def add_of_broadcasts(a, b, match):
 
 @pattern
 def ReduceOfReduce(x):
-    return aten.sum(aten.sum(x, [0], False, ...), [0], False, ...)
+    return aten.sum(aten.sum(x, [0], False), [0], False)
 
 
 @adopt(XLA)
@@ -213,7 +213,7 @@ def reduce_of_reduce(x):
 
 @pattern
 def ReduceOfConcat(x, y):
-    return aten.sum(aten.cat([x, y], 0), [0], False, ...)
+    return aten.sum(aten.cat([x, y], 0), [0], False)
 
 
 @adopt(XLA, wrong=lambda x, y: x.sum(0) - y.sum(0))
@@ -226,7 +226,7 @@ def reduce_of_concat(x, y):
 def ReduceTimesConstant(x, c):
     d = var()
     let(c=d.value)
-    return aten.sum(x, [0], False, ...) * d
+    return aten.sum(x, [0], False) * d
 
 
 @adopt(XLA, wrong=lambda x, c: (x + c).sum(0))
@@ -237,7 +237,7 @@ def reduce_times_constant(x, c):
 
 @pattern
 def ReduceTimesReduce(x, y):
-    return aten.sum(x, [0], False, ...) * aten.sum(y, [0], False, ...)
+    return aten.sum(x, [0], False) * aten.sum(y, [0], False)
 
 
 @adopt(XLA)
@@ -249,7 +249,7 @@ def reduce_times_reduce(x, y):
 
 @pattern
 def ReduceOfTranspose(x):
-    return aten.sum(aten.permute(x, [1, 2, 0]), [0], False, ...)
+    return aten.sum(aten.permute(x, [1, 2, 0]), [0], False)
 
 
 @adopt(XLA, wrong=lambda x: x.sum(1))
@@ -260,7 +260,7 @@ def reduce_of_transpose(x):
 
 @pattern
 def ReduceOfOne(x):
-    return aten.sum(x, [0], False, ...)
+    return aten.sum(x, [0], False)
 
 
 @adopt(XLA, wrong=lambda x: x.squeeze(0) * 2)
@@ -318,7 +318,7 @@ def dot_of_vector(a, b):
 
 @pattern
 def ReduceOfDot(x, y):
-    return aten.sum(aten.bmm(x, y), [0], False, ...)
+    return aten.sum(aten.bmm(x, y), [0], False)
 
 
 @adopt(XLA, wrong=lambda x, y: x.sum(0) @ y.sum(0))
@@ -515,7 +515,7 @@ def reciprocal_root_of_power(a):
 
 @pattern
 def MeanFree(x):
-    return x - aten.mean(x, [-1], True, ...)
+    return x - aten.mean(x, [-1], True)
 
 
 @pattern
@@ -523,7 +523,7 @@ def LayerNormByHand(x, w, b, eps):
     e = var()
     let(eps=e.value)
     d = MeanFree(x)
-    return d / aten.sqrt(aten.mean(aten.pow(d, 2), [-1], True, ...) + e) * w + b
+    return d / aten.sqrt(aten.mean(aten.pow(d, 2), [-1], True) + e) * w + b
 
 
 @adopt(ONNX, wrong=lambda x, w, b, eps: F.layer_norm(x, w.shape, b, w, eps))
@@ -537,7 +537,7 @@ def layer_norm_fusion(x, w, b, eps):
 def RmsNormByHand(x, w, eps):
     e = var()
     let(eps=e.value)
-    return x / aten.sqrt(aten.mean(aten.pow(x, 2), [-1], True, ...) + e) * w
+    return x / aten.sqrt(aten.mean(aten.pow(x, 2), [-1], True) + e) * w
 
 
 @adopt(ONNX, wrong=lambda x, w, eps: F.rms_norm(x, w.shape, w, eps * eps))
@@ -675,7 +675,7 @@ def matmul_bn_fusion(x, w, mean, variance, g, b, eps):
 
 @pattern
 def NormOfRows(x):
-    return aten.softmax(x, -1, ...) / aten.sum(aten.softmax(x, -1, ...), [-1], True, ...)
+    return aten.softmax(x, -1, ...) / aten.sum(aten.softmax(x, -1, ...), [-1], True)
 
 
 @adopt(ONNX, wrong=lambda x: torch.softmax(x, 0))

@@ -148,7 +148,7 @@ class Judged:
     def is_noticed(self) -> bool:
         """Whether it is refuted by inputs for which torch differs, or nothing is wrong with it."""
         return (self.word, self.torch) == ("refuted", "differs") or (
-            self.word == "proved" and self.torch in ("right", "never fires")
+            self.word == "proved" and self.torch in ("right", "never fires", "wrong for integers")
         )
 
 
@@ -182,7 +182,8 @@ def sampled(rule: Rule) -> str:
     if kinds & {"raises", "crash"}:
         return "raises"
     if "value" in kinds:
-        return "wrong"
+        is_real = any("float" in wrong.detail for wrong in found.wrong)
+        return "wrong" if is_real else "wrong for integers"
     never = any(isinstance(finding, NeverFired) for finding in found.findings)
     return "never fires" if never else "right"
 

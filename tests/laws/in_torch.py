@@ -63,7 +63,7 @@ class InTorch:
             return getattr(operands[0], formula.name[5:].replace("view", "reshape"))(shape)
         operator = packet(formula.name)
         names = tuple(Var(f"x{i}") for i in range(len(operands)))
-        known = given.keys() & operator.attribute_defaults.keys()
+        known = {n for n in operator.attribute_defaults if given.get(n) is not None}
         call = Build(operator, names, tuple((name, self.plain(given[name])) for name in known))
         values = {name.name: x for name, x in zip(names, operands, strict=True)}
         try:
