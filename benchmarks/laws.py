@@ -1,7 +1,7 @@
 """The verdict of `pypm.tools.prove` on every shipped rule: `python -m benchmarks.laws [RULE ...]`.
 
-A rule gets at most `SECONDS` of CPU time; one that takes longer is open. Lemmas about patterns are
-proved once for all rules.
+A rule gets at most `SECONDS` of CPU time, one that `--longer` names `LONGER`; one that takes longer
+is open. Lemmas about patterns are proved once for all rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from pypm.laws.contracts import Contracts
 from pypm.laws.prove import prove
 from pypm.laws.verdicts import WORDS, Law, Open, extent
 
-SECONDS: Final = 8
+SECONDS: Final = 3
+LONGER: Final = 30
 LONGEST: Final = 160
 """Characters of a reason."""
 
@@ -46,17 +47,17 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise Late
 
 
-def verdict(rule: Rule, contracts: Contracts) -> Law | str:
+def verdict(rule: Rule, contracts: Contracts, seconds: int = SECONDS) -> Law | str:
     """Return the verdict on a rule, or why there is none.
 
     Where there is none, the lemmas of `contracts` may be incomplete.
     """
     signal.signal(signal.SIGPROF, _stop)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         return prove(rule, contracts=contracts).verdicts[0]
     except Late:
-        return f"not decided in {SECONDS} s"
+        return f"not decided in {seconds} s"
     except (PyPMError, RuntimeError) as error:
         return f"raises {type(error).__name__}: {error}"
     finally:
@@ -77,6 +78,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rules", nargs="*", help="names of rules; by default all")
+    parser.add_argument("--longer", nargs="*", default=(), help="names of rules that take longer")
     option(parser)
     arguments = parser.parse_args()
     results, contracts = Results(arguments.output), Contracts()
@@ -84,7 +86,8 @@ def main() -> None:
     total, packs = time.process_time(), dict[str, Counter[str]]()
     for pack, rule in shipped():
         if not arguments.rules or rule.name in arguments.rules:
-            found = verdict(rule, contracts)
+            seconds = LONGER if rule.name in arguments.longer else SECONDS
+            found = verdict(rule, contracts, seconds)
             contracts = Contracts() if isinstance(found, str) else contracts
             word, said, reason = row(found)
             packs.setdefault(pack, Counter())[word] += 1

@@ -158,5 +158,5 @@ def extent(scope: Extent) -> str:
     if scope.assumed:
         parts.append("assuming the reference of " + ", ".join(scope.assumed))
     if scope.conditions:
-        parts.append("where " + " and ".join(scope.conditions))
+        parts.append("each case under some of: " + ", ".join(scope.conditions))
     return "; ".join(parts)

@@ -96,7 +96,7 @@ class Choices:
         if self.at == len(self.script):
             found = options()
             if not found:
-                raise Rejected("a pattern that takes no such arguments")
+                raise Rejected(f"{label} takes no such arguments")
             self.script.append(0)
             self.options.append(found)
             self.labels.append(label)
