@@ -1,7 +1,7 @@
 """The verdict of `pypm.tools.prove` on every shipped rule: `python -m benchmarks.laws [RULE ...]`.
 
-A rule gets at most `SECONDS` of CPU time; one that takes longer is open. Lemmas about patterns are
-proved once for all rules.
+A rule gets at most `SECONDS` of CPU time, one that `--longer` names `LONGER`; one that takes longer
+is open. Lemmas about patterns are proved once for all rules.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from types import FrameType
 from typing import Final
@@ -23,7 +24,8 @@ from pypm.laws.contracts import Contracts
 from pypm.laws.prove import prove
 from pypm.laws.verdicts import WORDS, Law, Open, extent
 
-SECONDS: Final = 10
+SECONDS: Final = 3
+LONGER: Final = 30
 LONGEST: Final = 160
 """Characters of a reason."""
 
@@ -45,17 +47,17 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise Late
 
 
-def verdict(rule: Rule, contracts: Contracts) -> Law | str:
+def verdict(rule: Rule, contracts: Contracts, seconds: int = SECONDS) -> Law | str:
     """Return the verdict on a rule, or why there is none.
 
     Where there is none, the lemmas of `contracts` may be incomplete.
     """
     signal.signal(signal.SIGPROF, _stop)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         return prove(rule, contracts=contracts).verdicts[0]
     except Late:
-        return f"not decided in {SECONDS} s"
+        return f"not decided in {seconds} s"
     except (PyPMError, RuntimeError) as error:
         return f"raises {type(error).__name__}: {error}"
     finally:
@@ -76,20 +78,25 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rules", nargs="*", help="names of rules; by default all")
+    parser.add_argument("--longer", nargs="*", default=(), help="names of rules that take longer")
     option(parser)
     arguments = parser.parse_args()
     results, contracts = Results(arguments.output), Contracts()
     results.table("pack", "rule", "verdict", "extent", "why it is open", name="laws")
-    total, counts = time.process_time(), dict.fromkeys(WORDS.values(), 0)
+    total, packs = time.process_time(), dict[str, Counter[str]]()
     for pack, rule in shipped():
         if not arguments.rules or rule.name in arguments.rules:
-            found = verdict(rule, contracts)
+            seconds = LONGER if rule.name in arguments.longer else SECONDS
+            found = verdict(rule, contracts, seconds)
             contracts = Contracts() if isinstance(found, str) else contracts
             word, said, reason = row(found)
-            counts[word] += 1
+            packs.setdefault(pack, Counter())[word] += 1
             results.row(pack, f"`{rule.name}`", word, said, reason)
-    for word, count in counts.items():
-        results.figure(word, count)
+    results.table("pack", *WORDS.values(), name="packs")
+    for pack, counts in packs.items():
+        results.row(f"`{pack}`", *(counts[word] for word in WORDS.values()))
+    for word in WORDS.values():
+        results.figure(word, sum(counts[word] for counts in packs.values()))
     results.figure("seconds", time.process_time() - total)
 
 

@@ -1,10 +1,12 @@
 """PyPM: rewrite rules for tensor graphs, on a proven matching core."""
 
+from importlib import import_module
+
 from pypm.core.operators import Parameter, operator
 from pypm.core.records import record
-from pypm.core.rules import RuleSet
+from pypm.core.rules import Rule, RuleSet
 from pypm.diagnostics import PyPMError
-from pypm.lang.decorators import decline, keep, let, op_var, pattern, rule, var
+from pypm.lang.decorators import PROVER, decline, keep, let, op_var, pattern, rule, var
 from pypm.lang.pattern_function import PatternFunction as Pattern
 from pypm.lang.predicates import predicate
 
@@ -26,3 +28,10 @@ __all__ = [
     "rule",
     "var",
 ]
+
+
+def _check_law(rule: Rule) -> None:
+    import_module(f"{__name__}.laws.definition").check_law(rule)  # torch is imported with it
+
+
+PROVER.check = _check_law

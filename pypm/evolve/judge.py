@@ -19,10 +19,12 @@ from pypm.diagnostics import Diagnostic, PyPMError
 from pypm.evolve import Candidate, ConfigurationVerdict, Jail, SearchTask, Verdict
 from pypm.evolve.candidate import write_files
 from pypm.evolve.task import HERE, HOPPER
-from pypm.evolve.verdicts import RIGHT, may_be_better
+from pypm.evolve.verdicts import LAW, RIGHT, may_be_better
 from pypm.evolve.workloads import problem_of
 from pypm.fx import INDUCTOR, rewrite
 from pypm.integrations.rule_files import load_rules
+from pypm.laws.prove import prove
+from pypm.laws.verdicts import Proved
 from pypm.problems.contender import Entrant
 from pypm.problems.formats.solution import ProblemSolution
 from pypm.problems.formats.workload import Workload
@@ -37,6 +39,8 @@ __all__ = ["CandidateJudge"]
 Files = Mapping[str, bytes]
 NearMiss = tuple[Callable[..., object], Sequence[object]]
 """A function and its inputs."""
+PROOF_SECONDS: Final = 20
+"""CPU time for the proofs of a candidate's rules."""
 _EAGER: Final = "eager"
 _INCUMBENT: Final = "incumbent"
 _WARM_UPS: Final = 3
@@ -100,14 +104,15 @@ class CandidateJudge:
         """
         with tempfile.TemporaryDirectory(prefix="pypm-rules-") as folder:
             kinds: dict[str, Entrant] = {}
+            notes: dict[str, Mapping[str, str]] = {}
             reasons: dict[str, str] = {}
             for name, files in candidates.items():
                 try:
-                    kinds[name] = self._kind(name, files, Path(folder))
+                    kinds[name], notes[name] = self._kind(name, files, Path(folder))
                 except PyPMError as error:
                     reasons[name] = str(error)
             if incumbent is not None:
-                kinds[_INCUMBENT] = self._kind(_INCUMBENT, incumbent, Path(folder))
+                kinds[_INCUMBENT], _ = self._kind(_INCUMBENT, incumbent, Path(folder))
             if is_final:
                 kinds |= {COMPILED: Entrant(COMPILED, is_compiled=True), _EAGER: Entrant(_EAGER)}
             traces = self._traces([*kinds.values()], {*candidates} - reasons.keys())
@@ -116,7 +121,8 @@ class CandidateJudge:
             found = [self._configuration(*each, name, known) for each in traces if name in each[0]]
             is_short = any(0 < len(each.gains) < self._task.rounds for each in found)
             reason = reasons.get(name, "")
-            made.append(Verdict(found, reason, self._task.margin, is_cut_short=is_short))
+            said = notes.get(name, {})
+            made.append(Verdict(found, reason, self._task.margin, said, is_cut_short=is_short))
         return made
 
     def close(self) -> None:
@@ -203,8 +209,8 @@ class CandidateJudge:
 
     # --- candidates ------------------------------------------------------------------------------
 
-    def _kind(self, name: str, files: Files, folder: Path) -> Entrant:
-        """Return a candidate as a version for the harness; rules are verified before.
+    def _kind(self, name: str, files: Files, folder: Path) -> tuple[Entrant, Mapping[str, str]]:
+        """Return a candidate as a version for the harness, with notes; rules are verified before.
 
         Raises PyPMError if it cannot be run, or the rules are wrong.
         """
@@ -213,9 +219,8 @@ class CandidateJudge:
             place = folder / name
             write_files(files, place)
             path = str(place / candidate.rules)
-            if name != _INCUMBENT:
-                self._check(load_rules([path]))
-            return Entrant(name, is_compiled=True, rules=[path])
+            notes = {} if name == _INCUMBENT else self._check(load_rules([path]))
+            return Entrant(name, is_compiled=True, rules=[path]), notes
         if candidate.entry is None:
             help = f'tasks with `hardware = "{HOPPER}"` have such candidates'
             raise PyPMError(Diagnostic("the candidate is a tile program", help=help))
@@ -225,12 +230,14 @@ class CandidateJudge:
             help = "a candidate is compiled here, from its sources"
             raise PyPMError(Diagnostic("a file of the candidate is not text", help=help)) from None
         file, function = candidate.entry
-        return Entrant(
-            name, ProblemSolution(name, sources, file, function, candidate.has_destinations)
-        )
+        solution = ProblemSolution(name, sources, file, function, candidate.has_destinations)
+        return Entrant(name, solution), {}
 
-    def _check(self, rules: RuleSet) -> None:
-        """Raise PyPMError if rules match a near miss, or are wrong on graphs of their patterns.
+    def _check(self, rules: RuleSet) -> Mapping[str, str]:
+        """Return a note that says how many rules are proved for all sizes.
+
+        Raises PyPMError if rules match a near miss, are wrong on graphs of their patterns, or
+        are refuted.
 
         Rules see what `torch.compile` makes of the reference, so near misses are also tried in
         Inductor's operators.
@@ -254,6 +261,11 @@ class CandidateJudge:
         )
         if not found.ok:
             raise PyPMError(Diagnostic(f"the rules are wrong:\n{found}"))
+        laws = prove(rules, seconds=PROOF_SECONDS)
+        if laws.refuted:
+            raise PyPMError(Diagnostic(f"the rules are wrong:\n{laws}"))
+        proved = sum(isinstance(law, Proved) for law in laws.verdicts)
+        return {LAW: f"{proved} of {len(rules)} rules proved"}
 
     def _near_misses(self) -> Sequence[NearMiss]:
         path = self._task.folder / "near_misses.py"

@@ -285,7 +285,9 @@ class CandidateSearch:
             verdict = self._judge.judge(files, incumbent, best.verdict, True)
             is_accepted = verdict.is_better
             if not is_accepted and verdict.is_right:
-                verdict = replace(verdict, notes={"first": "the first measurement was better"})
+                verdict = replace(
+                    verdict, notes={**verdict.notes, "first": "the first measurement was better"}
+                )
         return self._record(operator, digest, verdict, log, hint, is_accepted)
 
     def _record(

@@ -31,6 +31,8 @@ __all__ = [
 
 ALPHA: Final = 0.01
 RIGHT: Final = "right"
+LAW: Final = "law"
+"""The note on the proofs of a candidate's rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Verdict:
                 return f"{each.status} on {each.name}: {each.reason}"
         if not self.is_right:
             return self.reason or "no configuration was run"
-        text = f"right, score {self.score:.3f}"
+        text = ", ".join(("right", *filter(None, [self.notes.get(LAW)]), f"score {self.score:.3f}"))
         if not self.gain:
             return text
         better = "better" if self.is_better else "not better by more than noise"

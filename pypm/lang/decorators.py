@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import CodeType, FrameType, FunctionType
-from typing import Final, overload
+from typing import Final, Literal, TypeAlias, overload
 
 from pypm.core.guards import conjunction
 from pypm.core.python_settings import with_room
@@ -161,6 +161,7 @@ def rule(
     exactness: Exactness = "reassociated",
     unless: Unless | None = None,
     reads: Callable[..., object] | None = None,
+    law: Law = "stated",
     name: str | None = None,
 ) -> Callable[[Callable[..., object]], Rule]:
     """Make a rule of a pattern and a function that builds the replacement.
@@ -188,34 +189,58 @@ def rule(
         reads: a function of a match, whose bindings are nodes. It returns a `pypm.fx.Reading`: what
             the body needs to know of the nodes outside of the match that compute its operands. The
             body finds it in `match.reading`.
+        law: "proved" if the definition is to fail unless `pypm.tools.prove` proves the rule.
         name: the rule's name; by default, that of the function.
 
     The decorated function's parameters are parameters of the pattern, and `match` for the match
     itself. Its leading `assert`s are guards. The rest is ordinary Python, run once for each
     candidate on traced values; it returns the replacement, or `decline(reason)`.
 
-    Raises TypeError if `matched` is no pattern, ValueError for an unknown `pays` or `communicates`,
-    PyPMError for an unknown `exactness`. The decorator raises PatternError if the function is no
-    valid rule for it.
+    Raises TypeError if `matched` is no pattern, ValueError for an unknown `pays`, `communicates` or
+    `law`, PyPMError for an unknown `exactness`. The decorator raises PatternError if the function
+    is no valid rule for it, or its law is not proved.
     """
     _check_is_pattern(matched)
-    _check_words(pays, communicates)
-    said = as_exactness(exactness)
+    said = _checked_words(pays, communicates, law, exactness)
 
     def decorate(function: Callable[..., object]) -> Rule:
         frame = sys._getframe(1)
         made = replace(_rule(matched, function, absorb, unless, name, frame), exactness=said)
         made = replace(made, redraws=redraws, communicates=communicates, returns_kept=returns_kept)
-        return replace(made, pays=pays, reads=reads)
+        return _checked(replace(made, pays=pays, reads=reads), law)
 
     return decorate
 
 
-def _check_words(pays: str, communicates: bool | str) -> None:
+Law: TypeAlias = Literal["stated", "proved"]
+"""The grounds on which replacement and pattern are equal: the author's word, or a proof."""
+
+
+class Prover:
+    """The check of rules that have to be proved. It is far above this folder: `pypm` sets it."""
+
+    check: Callable[[Rule], None]
+
+
+PROVER: Final = Prover()
+
+
+def _checked(rule: Rule, law: Law) -> Rule:
+    """Return a rule, after its proof if that is asked for. Raises PatternError if it fails."""
+    if law == "proved":
+        PROVER.check(rule)
+    return rule
+
+
+def _checked_words(pays: str, communicates: bool | str, law: str, exactness: str) -> Exactness:
+    """Return the word for exactness, if all words are known ones. Raises ValueError, PyPMError."""
+    if law not in ("stated", "proved"):
+        raise ValueError(f"`law` is 'stated' or 'proved', not {law!r}")
     if pays not in PAYS:
         raise ValueError(f"`pays` is one of {', '.join(map(repr, PAYS))}, not {pays!r}")
     if communicates not in (False, True, TOGETHER):
         raise ValueError(f"`communicates` is True, False or {TOGETHER!r}, not {communicates!r}")
+    return as_exactness(exactness)
 
 
 def _check_is_pattern(given: object) -> None:

@@ -37,7 +37,11 @@ Given: TypeAlias = Scalar
 
 
 class NoMeaning(Exception):
-    """An operator, or a form of it, whose meaning is not known here."""
+    """An operator, or a form of it, whose meaning is not known here; and what to do about it."""
+
+    def __init__(self, message: str, help: str = "") -> None:
+        super().__init__(message)
+        self.help = help
 
 
 class SizesDiffer(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import torch
 from torch import fx
@@ -13,13 +14,20 @@ from pypm.fx import Match
 from pypm.fx.legality.region import Region
 from pypm.fx.operators.body_trace import BODY_TRACE, BodyTrace
 from pypm.fx.tracing.body import takes_match
+from pypm.fx.tracing.templates import build
 from pypm.laws.algebra import Given, Indivisible, NoMeaning, SizesDiffer
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Declined
 from pypm.laws.sizes import Assumed, Contradiction
 from pypm.laws.tracing import formulas_of, running, tensor_of
 
-__all__ = ["replaced"]
+__all__ = ["UNSURE", "replaced"]
+
+UNSURE: Final = "the body needs sizes or dimensions that no guard ensures"
+HELP: Final = (
+    "the body runs on tensors that have a shape and no elements: compute by torch's operators, and "
+    "decide by shapes, types and numbers alone"
+)
 
 
 def replaced(
@@ -28,19 +36,23 @@ def replaced(
     dtypes: Mapping[str, torch.dtype | None],
     results: tuple[Given, ...],
     formulas: Formulas,
+    is_lenient: bool = False,
 ) -> tuple[Given, ...]:
     """Return what a rule's body returns for values of its parameters.
 
     `results` are those of the pattern, whose shapes and types a body may read. Raises Declined, and
-    NoMeaning if the body does what has no meaning, or raises anything.
+    NoMeaning if the body does what has no meaning, or raises anything, and if it needs sizes to be
+    equal that no guard makes equal; `is_lenient` raises SizesDiffer for these.
     """
-    body = rule.replacement
-    if isinstance(body, (Var, Build)):
-        return (_built(body, values, formulas),)
     given = {name: tensor_of(value, formulas, dtypes[name]) for name, value in values.items()}
     if takes_match(rule):
         given["match"] = _match(rule, given, results, formulas)
-    found = _called(rule, given, formulas)
+    try:
+        found = _called(rule, given, formulas)
+    except SizesDiffer:
+        if is_lenient:
+            raise
+        raise NoMeaning(UNSURE) from None
     if isinstance(found, Decline):
         raise Declined(found.reason)
     listed = found if isinstance(found, (tuple, list)) else (found,)
@@ -48,27 +60,19 @@ def replaced(
 
 
 def _called(rule: Rule, given: dict[str, Given], formulas: Formulas) -> Given:
-    assert not isinstance(rule.replacement, (Var, Build))
+    body = rule.replacement
     tokens = BODY_TRACE.set(BodyTrace(False)), DECLINES.set([])
     try:
         with running(formulas):
-            return rule.replacement(**given)
-    except SizesDiffer:
-        raise NoMeaning("the body needs sizes to be equal that no guard makes equal") from None
-    except (NoMeaning, Indivisible, Assumed, Contradiction):
+            return build(body, given) if isinstance(body, (Var, Build)) else body(**given)
+    except (NoMeaning, SizesDiffer, Indivisible, Assumed, Contradiction):
         raise
     except Exception as error:
-        raise NoMeaning(f"the body raises {type(error).__name__}: {error}") from error
+        first = str(error).partition("\n")[0]
+        raise NoMeaning(f"the body raises {type(error).__name__}: {first}", HELP) from error
     finally:
         BODY_TRACE.reset(tokens[0])
         DECLINES.reset(tokens[1])
-
-
-def _built(template: Var | Build, values: Mapping[str, Given], formulas: Formulas) -> Given:
-    if isinstance(template, Var):
-        return values[template.name]
-    operands = [_built(part, values, formulas) for part in template.arguments]
-    return formulas.apply(template.operator.name, operands, dict(template.attributes))
 
 
 def _match(

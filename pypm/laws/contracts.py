@@ -68,7 +68,7 @@ class Contracts:
             key = lemma.key
             if key in found:
                 continue
-            if key in self._under_way:  # a hypothesis
+            if key in self._under_way or self._spellings.is_under_way(key):  # a hypothesis
                 continue
             if lemma.definition.means is None:
                 found[key] = lemma, self._spellings.outcomes(lemma)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from time import process_time
 from typing import Final, TypeVar
 
 from pypm.laws.algebra import Given, Indexed, Indivisible, NoMeaning, SizesDiffer
@@ -15,10 +18,13 @@ from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.patterns.ways import Choices, Rejected
 from pypm.laws.sizes import Assumed, Contradiction, World, form_of
+from pypm.laws.verdicts import Parted
 
-__all__ = ["Equation", "Parted", "compared", "places", "settled"]
+__all__ = ["DEADLINE", "Equation", "compared", "places", "settled"]
 
 Built = TypeVar("Built")
+DEADLINE: Final[ContextVar[float]] = ContextVar("deadline", default=math.inf)
+"""The CPU time of the process at which proofs are given up."""
 MOST_ASSUMED: Final = 60
 """The most values of symbols that one equation settles."""
 
@@ -34,18 +40,12 @@ class Equation:
     """The normal forms, once they were compared."""
 
 
-@dataclass(frozen=True)
-class Parted:
-    """The normal forms of the sides where they differ, which does not say that the values do."""
-
-    left: str
-    right: str
-
-
 def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Built:
     """Return the equation or value that `build` makes, again and again until no symbol has to be
-    something else. Raises Rejected, NoMeaning.
+    something else. Raises Rejected, and NoMeaning, also after the `DEADLINE`.
     """
+    if process_time() > DEADLINE.get():
+        raise NoMeaning("it takes longer than was allowed")
     assumptions: dict[Factor, Poly] = {symbol: form for _, symbol, form in choices.settled}
     for _ in range(MOST_ASSUMED):
         world = World(run, dict(assumptions))
@@ -100,9 +100,18 @@ def _compared(algebra: SymbolicAlgebra, one: Given, two: Given, forms: list[Part
             except NotDefined as why:
                 raise NoMeaning(str(why)) from None
             if not is_zero(x - y):
-                return Parted(shown(x), shown(y))
+                return _parted(x, y)
             forms.append((x.key, y.key))
     return None
+
+
+def _parted(x: Poly, y: Poly) -> Parted:
+    own, others = (
+        Poly({m: c for m, c in a.terms.items() if b.terms.get(m) != c}) for a, b in ((x, y), (y, x))
+    )
+    if len(own.terms) == len(x.terms) and len(others.terms) == len(y.terms):
+        return Parted(shown(x), shown(y))
+    return Parted(shown(x), shown(y), shown(own), shown(others))
 
 
 def _values(side: Given) -> Sequence[Indexed]:

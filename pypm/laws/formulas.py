@@ -18,6 +18,22 @@ from pypm.laws.sizes import Size, World, form_of, is_number
 __all__ = ["ANYTHING", "Evaluation", "Formula", "Formulas"]
 
 
+HELP: Final = (
+    "state what the pattern computes by `@pattern(means=...)`, or give the operator a meaning: a "
+    "line in `pypm/laws/operators`"
+)
+
+
+def _missing(name: str) -> NoMeaning:
+    """Return the exception for an operator without a meaning, with a help for its kind."""
+    if name.endswith("_") and not name.endswith("__"):
+        return NoMeaning(f"`{name}` writes into a tensor", "compute a new tensor instead")
+    if name.startswith("torch.Tensor.") or name == "aten.item":
+        help = "decide by shapes, types and numbers alone: tensors have no elements here"
+        return NoMeaning(f"`{name}` reads the elements of a tensor", help)
+    return NoMeaning(f"`{name}` has no meaning here", HELP)
+
+
 class _Anything:
     """An argument that may be anything: its value cannot be asked for."""
 
@@ -87,7 +103,7 @@ class Evaluation:
             return Indexed((), lambda _: found, rational=form.constant)
         meaning = MEANINGS.get(name)
         if meaning is None:
-            raise NoMeaning(f"`{name}` has no meaning here")
+            raise _missing(name)
         site = Site(self.algebra, shape, self.number, self.index)
         try:
             result = meaning(site, *operands, **formula.attributes)
@@ -133,13 +149,17 @@ class Formulas:
         self.references: set[str] = set()
         """Names of kernels whose reference was computed in their place."""
         self.reads = 0
+        self._names: set[str] = set()
         self._evaluation = Evaluation(self.algebra, _same, _same, _symbolic)
 
     def read(self, shape: Sequence[Given], kind: str = "real", name: str = "") -> Formula:
-        """Return a variable of this shape."""
+        """Return a variable of this shape. A name that is taken is replaced by another."""
         self.reads += 1
+        is_new = name and name not in self._names
+        name = name if is_new else f"x{self.reads}"
+        self._names.add(name)
         forms = tuple(self.world.resolved(form_of(n)) for n in shape)
-        attributes = {"name": name or f"x{self.reads}", "kind": kind}
+        attributes = {"name": name, "kind": kind}
         made = Formula("read", (), attributes, Indexed((), lambda _: None), forms)
         made.value = self._evaluation.of(made)
         return made
@@ -176,10 +196,7 @@ class Formulas:
         given = tuple(map(self.of, operands))
         values = [self._evaluation.of(x) for x in given]
         if shape is None:
-            try:
-                found = result_shape(self.world, name, values, attributes)
-            except TypeError as error:  # of arguments of another kind
-                raise NoMeaning(f"`{name}` has no meaning here in this form: {error}") from error
+            found = self._result_shape(name, values, attributes)
         else:
             found = tuple(shape)
         forms = tuple(self.world.resolved(form_of(n)) for n in found)
@@ -188,6 +205,21 @@ class Formulas:
         self._evaluation.known[id(made)] = made.value
         self._kept.append(made)
         return made
+
+    def _result_shape(
+        self, name: str, values: Sequence[Given], attributes: Mapping[str, Given]
+    ) -> Shape:
+        """Return the shape of a result; comparisons of sizes that decide it become conditions."""
+        world = self.world
+        before, world.watched = world.watched, True
+        try:
+            return result_shape(world, name, values, attributes)
+        except (IndexError, ValueError, ZeroDivisionError):
+            raise SizesDiffer(0, 1) from None  # an operand of too few dimensions
+        except TypeError as error:  # of arguments of another kind
+            raise NoMeaning(f"`{name}` has no meaning here in this form: {error}") from error
+        finally:
+            world.watched = before
 
     @cached_property
     def _kept(self) -> list[Formula]:

@@ -8,12 +8,13 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from pypm.core.patterns import Definition
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.equations import Equation, Parted, compared, settled
+from pypm.laws.equations import Equation, compared, settled
 from pypm.laws.formulas import Formulas
 from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.ways import Choices, Impossible, Rejected, Way
 from pypm.laws.signatures import Signature
 from pypm.laws.sizes import World
+from pypm.laws.verdicts import Parted
 
 __all__ = [
     "MOST_WAYS",
@@ -60,6 +61,7 @@ class Outcome:
     conditions: tuple[str, ...] = ()
     references: frozenset[str] = frozenset()
     equation: Equation | None = None
+    help: str = ""
 
     @property
     def lemmas(self) -> list[Lemma]:
@@ -110,7 +112,7 @@ def outcome_of(make: Make, choices: Choices) -> Outcome:
     except Rejected as why:
         return Outcome("rejected", way, str(why))
     except NoMeaning as missing:
-        return Outcome("open", way, str(missing))
+        return Outcome("open", way, str(missing), help=missing.help)
     references = frozenset(equation.formulas.references)
     return Outcome("proved", way, "", None, forms[0][1], references, equation)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from time import process_time
 from typing import Final
 
 from pypm.core.rules import Rule, Rules, as_rule_set
 from pypm.core.traverse import free_names
 from pypm.diagnostics import InternalError
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.bodies import replaced
+from pypm.laws.bodies import UNSURE, replaced
 from pypm.laws.contracts import Contracts
-from pypm.laws.equations import Equation
+from pypm.laws.equations import DEADLINE, Equation
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.patterns.ways import Way, place_of
@@ -22,6 +24,7 @@ from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
 
 __all__ = ["equations", "prove"]
 
+OF_EFFECTS: Final = "only a rule that computes the same values can be proved"
 SMALL: Final = (None, 0, 1, 2, 3)
 """Where bodies decline otherwise: the number of a size that has a small sample, 0 for none; sizes
 that a body found to be unequal are also made equal.
@@ -30,19 +33,26 @@ SHOWN: Final = 3
 """Alternates that a verdict lists."""
 
 
-def prove(rules: Rules, *, contracts: Contracts | None = None) -> Laws:
+def prove(
+    rules: Rules, *, contracts: Contracts | None = None, seconds: float | None = None
+) -> Laws:
     """Prove that replacements compute what their patterns match, for all sizes.
 
     Arguments:
         rules: a rule, a rule set, or a list of those.
         contracts: lemmas about patterns that are proved already, which other calls share.
+        seconds: the CPU time after which what is not proved is open; by default, no limit.
 
     Each way through a rule's pattern is a formula, with the meanings of the patterns that it calls;
     the rule's body is run on symbolic tensors. Both are brought into one normal form, over the real
     numbers. Return a `Laws` with a verdict for each rule. Raises TypeError if `rules` are none.
     """
     shared = Contracts() if contracts is None else contracts
-    return Laws(tuple(_tried(rule, shared)[0] for rule in as_rule_set(rules)))
+    token = DEADLINE.set(math.inf if seconds is None else process_time() + seconds)
+    try:
+        return Laws(tuple(_tried(rule, shared)[0] for rule in as_rule_set(rules)))
+    finally:
+        DEADLINE.reset(token)
 
 
 def equations(rules: Rules, contracts: Contracts) -> Iterator[tuple[str, Equation]]:
@@ -57,11 +67,12 @@ def equations(rules: Rules, contracts: Contracts) -> Iterator[tuple[str, Equatio
 
 def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
     """Return the verdict on a rule, with the outcomes of its ways."""
-    nothing = Extent(0, 0, (), (), (), False)
-    if rule.redraws:
-        return Open(rule.name, "the replacement samples its own random numbers", nothing), []
-    if rule.communicates:
-        return Open(rule.name, "the replacement communicates", nothing), []
+    effect = "samples its own random numbers" * rule.redraws or (
+        "communicates" if rule.communicates else ""
+    )
+    if effect:
+        nothing = Extent(0, 0, (), (), (), False)
+        return Open(rule.name, f"the replacement {effect}", nothing, help=OF_EFFECTS), []
     outcomes: list[Outcome] = []
     for small in SMALL:
         made = contracts.possible(tried(_maker(rule, contracts, small)))
@@ -77,19 +88,23 @@ def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[
     lemmas = contracts.prove(outcomes)
     proved = [o for o in outcomes if o.kind == "proved"]
     scope = _extent(proved, lemmas)
-    broken = next((found for o in outcomes if (found := _difference(rule, o)) is not None), None)
-    if broken is not None:
-        return Refuted(rule.name, str(broken), scope), False
-    reason, parted = _why_open(outcomes, lemmas)
+    broken = _counterexample(rule, outcomes, lemmas)
+    if not broken and any(o.reason == UNSURE for o in outcomes):
+        where_it_runs = contracts.possible(tried(_maker(rule, contracts, is_lenient=True)))
+        broken = _counterexample(rule, where_it_runs, {})
+    if broken:
+        return Refuted(rule.name, broken, scope), False
+    reason, shown = _why_open(outcomes, lemmas)
     if reason:
-        where = None if parted is None else parted.parted
-        sides = () if where is None else (where.left, where.right)
-        return Open(rule.name, reason, scope, *sides), False
+        told = (shown.parted, shown.help) if shown is not None else ()
+        return Open(rule.name, reason, scope, *told), False
     reason = _what_is_missing(outcomes, lemmas)
     return (Open(rule.name, reason, scope), True) if reason else (Proved(rule.name, scope), False)
 
 
-def _maker(rule: Rule, contracts: Contracts, small: int | None = None) -> Make:
+def _maker(
+    rule: Rule, contracts: Contracts, small: int | None = None, is_lenient: bool = False
+) -> Make:
     names = sorted(frozenset(rule.parameters).union(*map(free_names, rule.roots)))
 
     def make(way: Way, world: World) -> Equation:
@@ -106,7 +121,7 @@ def _maker(rule: Rule, contracts: Contracts, small: int | None = None) -> Make:
         dtypes = {name: valuation.dtypes.get(slots[name]) for name in rule.parameters}
         world.unequal.clear()
         try:
-            right = replaced(rule, values, dtypes, left, formulas)
+            right = replaced(rule, values, dtypes, left, formulas, is_lenient)
         except Declined:
             pairs = [(a, b) for a, b in world.unequal if isinstance(a, Size) and is_number(b)]
             if small is not None and pairs and way.choices.choose(2, "equal"):
@@ -117,6 +132,34 @@ def _maker(rule: Rule, contracts: Contracts, small: int | None = None) -> Make:
         return Equation(formulas, left, right)
 
     return make
+
+
+def _counterexample(
+    rule: Rule,
+    outcomes: Sequence[Outcome],
+    lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]],
+) -> str:
+    """Return where a rule, or a pattern that it calls, computes something else; "" if nowhere.
+
+    Raises InternalError if an equation is proved and refuted.
+    """
+    for outcome in outcomes:
+        found = _difference(rule, outcome)
+        if found is not None:
+            return str(found)
+    for lemma, some in lemmas.values():
+        for outcome in some:
+            found = _difference(rule, outcome) if outcome.kind == "parted" else None
+            if found is not None:
+                return (
+                    f"`{lemma.definition.name}` ({_places(outcome)}) has another meaning: {found}"
+                )
+    return ""
+
+
+def _places(outcome: Outcome) -> str:
+    """Return the lines of the alternates that a way takes."""
+    return ", ".join(dict.fromkeys(map(place_of, outcome.way.taken)))
 
 
 def _settle_shapes(formulas: Formulas, one: Given, two: Given) -> None:
@@ -137,6 +180,8 @@ def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:
         found = difference(outcome.equation)
     except (NoMeaning, OverflowError):
         return None
+    if outcome.equation.formulas.world.unknown:
+        return None  # what differs may be excluded by a guard
     if found is not None and outcome.kind == "proved":
         raise InternalError(f"an equation of `{rule.name}` is proved, and {found}")
     return found
@@ -155,7 +200,7 @@ def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Ou
         len(proved),
         len(lemmas),
         tuple(sorted(ranks)),
-        tuple(dict.fromkeys(c for o in proved for c in o.conditions)),
+        tuple(dict.fromkeys(c for o in everything for c in o.conditions)),
         tuple(sorted({name for o in proved for name in o.references})),
         any(o.kind == "bounded" for o in everything),
     )
@@ -171,11 +216,11 @@ def _why_open(
         within = f" in `{owner}`" if owner else ""
         for outcome in some:
             if outcome.kind == "parted":
-                at = ", ".join(dict.fromkeys(map(place_of, outcome.way.taken)))
-                return f"the normal forms part{within} ({at})", outcome
+                return f"the normal forms part{within} ({_places(outcome)})", outcome
         reasons = Counter(o.reason for o in some if o.kind == "open")
         if reasons:
-            return reasons.most_common(1)[0][0] + within, None
+            reason = reasons.most_common(1)[0][0]
+            return reason + within, next(o for o in some if o.reason == reason)
     return "", None
 
 

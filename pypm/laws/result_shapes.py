@@ -13,6 +13,8 @@ __all__ = ["result_shape"]
 
 SIZES: Final = ("size", "shape", "sizes")
 """Names of the arguments that say a shape."""
+END: Final = 2**63 - 1
+"""The end of a slice up to the last element."""
 
 
 def result_shape(
@@ -104,9 +106,18 @@ def _sliced(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
 
 def bounds(size: Given, start: Given, stop: Given, step: Given) -> tuple[Given, Given, Given]:
     """Return the first index of a slice, the one after its last, and its step."""
-    first = 0 if start is None else start + size if start < 0 else start
-    last = size if stop is None or stop > size else stop + size if stop < 0 else stop
+    first = _within(size, 0 if start is None else start)
+    is_open = stop is None or (type(stop) is int and stop >= END)
+    last = size if is_open else _within(size, stop)
+    if not is_open and start and last < first:
+        last = first
     return first, last, 1 if step is None else step
+
+
+def _within(size: Given, index: Given) -> Given:
+    """Return an index from 0 to the size, negative ones counted from the end."""
+    found = index + size if index < 0 else index
+    return 0 if found < 0 else size if found > size else found
 
 
 def _narrowed(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:

@@ -6,13 +6,14 @@ comes out as it does for the sample, and is recorded as a condition.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, Self, TypeAlias
 
+from pypm.core.guards import Guard
 from pypm.core.terms import Unresolved, Value
+from pypm.laws.forms.equal import ones, solutions, without_common
 from pypm.laws.forms.functions import power
 from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, rational
 from pypm.laws.forms.printing import shown
@@ -60,6 +61,10 @@ class World:
     assumptions: dict[Factor, Poly] = field(default_factory=dict)
     conditions: dict[str, tuple[Poly, str]] = field(default_factory=dict)
     """Comparisons of a form with zero that came out true, by their text."""
+    hypotheses: list[tuple[Poly, str]] = field(default_factory=list)
+    """Comparisons with zero that came out true in guards."""
+    unknown: list[Guard] = field(default_factory=list)
+    """Guards about sizes and arguments of which is not known whether they hold."""
     unequal: list[tuple[Value, Value]] = field(default_factory=list)
     """Values that a comparison found to be unequal."""
     watched: bool = False
@@ -71,11 +76,19 @@ class World:
     """The number of a size with a small sample; then numbers are above 1; 0 for none."""
     count: int = 0
     numbers: int = 0
+    places: int = 0
 
     def size(self) -> Size:
         """Return a new size."""
         self.count += 1
         return self.sized(factor(("size", f"n{self.count}")))
+
+    def place(self) -> Size:
+        """Return a new place along a dimension; that it is not 0 or negative is a condition."""
+        self.places += 1
+        found = self.sized(factor(("size", f"p{self.places}")))
+        self.conditions[f"{shown(found.form)} >= 1"] = found.form - 1, ">="
+        return found
 
     def real(self) -> Real:
         """Return a new number."""
@@ -130,6 +143,8 @@ class World:
         kind, name = of[0], str(of[-1])
         if kind == "size":
             number = int(name[1:].rstrip("'")) + 4 * name.count("'")
+            if name[0] == "p":  # a place: less than sizes are
+                return Fraction(5 + 6 * number + self.run)
             if self.small and number == self.small:
                 return Fraction(SMALL[self.run])
             return Fraction(SAMPLES[self.run][number % len(SAMPLES[0])])
@@ -162,8 +177,8 @@ class World:
         a, b = self.resolved(form_of(one)), self.resolved(form_of(two))
         if a == b:
             return
-        a, b = _without_common(a, b)
-        for symbol, other in (*_solutions(a, b), *_solutions(b, a), *_ones(a, b), *_ones(b, a)):
+        a, b = without_common(a, b)
+        for symbol, other in (*solutions(a, b), *solutions(b, a), *ones(a, b), *ones(b, a)):
             if not self.is_frozen(symbol):
                 found[symbol] = self.assumptions[symbol] = other
                 self._unify(one, two, found)
@@ -179,12 +194,24 @@ class World:
         number = int(str(symbol[1])[1:].rstrip("'"))
         return number <= self.frozen[symbol[0] == "symbol"]
 
+    def suppose(self, since: int) -> bool:
+        """Suppose that the last comparison, the only one since then, comes out the other way.
+
+        A guard that fails for the samples may hold for other sizes. Return False if there are more
+        comparisons or none, or it comes out so for no size from 2 on.
+        """
+        if len(self.hypotheses) != since + 1:
+            return False
+        form, sign = self.hypotheses.pop()
+        self.hypotheses.append((form, OPPOSITES[sign]))
+        return not _is_decided(form)
+
     def note(self, left: Number, sign: str, right: Value) -> None:
-        """Record a condition."""
-        if self.watched:
-            other = form_of(right)
-            if _is_decided(left.form - other):
-                return
+        """Record a comparison: a condition, or a hypothesis."""
+        other = form_of(right)
+        if not self.watched:
+            self.hypotheses.append((left.form - other, sign))
+        elif not _is_decided(left.form - other):
             self.conditions[f"{shown(left.form)} {sign} {shown(other)}"] = left.form - other, sign
 
 
@@ -211,6 +238,7 @@ SIGNS: Final[dict[str, Callable[[float], bool]]] = {
     "!=": lambda n: n != 0,
 }
 """Comparisons with zero."""
+OPPOSITES: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "!=", "!=": "="}
 
 
 def is_number(value: Value) -> bool:
@@ -229,44 +257,6 @@ def form_of(value: Value) -> Poly:
     if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
         return rational(value)
     raise Contradiction(f"{value!r} is no number")
-
-
-def _without_common(one: Poly, two: Poly) -> tuple[Poly, Poly]:
-    """Return two forms divided by the symbols and numbers that all terms of both contain."""
-    every = [dict(m) for form in (one, two) for m in form.terms]
-    common = rational(1)
-    for of in set.intersection(*(set(m) for m in every)) if every else ():
-        common = common * factor(of, -min(m[of] for m in every))
-    shares = [abs(c.numerator) for form in (one, two) for c in form.terms.values()]
-    common = common.scaled(Fraction(1, math.gcd(*shares) or 1))
-    return one * common, two * common
-
-
-def _solutions(one: Poly, two: Poly) -> Iterable[tuple[Factor, Poly]]:
-    """Yield what a symbol that is `one` has to be, numbers before sizes."""
-    if len(one.terms) != 1:
-        return
-    ((monomial, coefficient),) = one.terms.items()
-    if len(monomial) != 1 or coefficient <= 0:
-        return
-    ((of, exponent),) = monomial
-    mentioned = any(g == of for m in two.terms for g, _ in m)
-    if of[0] == "symbol" and exponent == 1 and not mentioned:
-        yield of, two.scaled(1 / coefficient)
-    if of[0] == "size" and exponent == 1 and coefficient == 1 and not mentioned:
-        is_size = all(
-            g[0] == "size" and e > 0 and e.denominator == 1 for m in two.terms for g, e in m
-        )
-        if is_size and all(c.denominator == 1 for c in two.terms.values()):
-            yield of, two
-
-
-def _ones(product: Poly, value: Poly) -> Iterable[tuple[Factor, Poly]]:
-    """Yield sizes that are 1 because their product is."""
-    if value == 1 and len(product.terms) == 1:
-        ((monomial, _),) = product.terms.items()
-        for of in sorted(of for of, _ in monomial if of[0] == "size"):
-            yield of, rational(1)
 
 
 _Compare: TypeAlias = Callable[["Number", Value], bool]

@@ -131,6 +131,10 @@ class Spellings:
             self._lowest = 0
         return self._found[key].spellings
 
+    def is_under_way(self, key: Key) -> bool:
+        """Return whether the ways of a lemma are being tried."""
+        return key in self._stack
+
     def outcomes(self, lemma: Lemma) -> list[Outcome]:
         """Return the outcomes of all ways."""
         self.of(lemma)

@@ -18,7 +18,8 @@ from pypm.fx import describe
 from pypm.kernels.support.registration import reference_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
-from pypm.torch_internals import OpOverload, OpOverloadPacket
+from pypm.laws.patterns.operator_dims import count_dims
+from pypm.torch_internals import OpOverload
 
 __all__ = ["SymbolicTensor", "formulas_of", "running", "tensor_of"]
 
@@ -155,7 +156,7 @@ def _called(
         return _read(args[0], _ATTRIBUTE(func))
     if name in _QUESTIONS and isinstance(args[0], SymbolicTensor):
         return _QUESTIONS[name](args[0], *args[1:], **kwargs)
-    overload = func.default if isinstance(func, OpOverloadPacket) else func
+    overload = getattr(func, "default", func)  # some packets have no default
     reference = reference_of(overload)
     if reference is not None and isinstance(overload, OpOverload):
         formulas.references.add(overload._schema.name.replace("::", "."))
@@ -211,7 +212,9 @@ def _computed(
             return known[value].formula
         return tuple(map(operand, value)) if isinstance(value, (tuple, list)) else value
 
-    made = formulas.apply(call.operator.name, [operand(a) for a in call.arguments], call.attributes)
+    operands, attributes = [operand(a) for a in call.arguments], dict(call.attributes)
+    count_dims(call.operator, operands, attributes)
+    made = formulas.apply(call.operator.name, operands, attributes)
     dtype = _dtype(made, call.attributes.get("dtype"), list(known.values()))
     if isinstance(made.value, tuple):
         return tuple(

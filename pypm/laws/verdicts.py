@@ -7,7 +7,20 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Final, TypeAlias, assert_never
 
-__all__ = ["WORDS", "Extent", "Law", "Laws", "Open", "Proved", "Refuted", "extent"]
+from pypm.fields import Plain
+
+__all__ = [
+    "WORDS",
+    "Extent",
+    "Law",
+    "Laws",
+    "Open",
+    "Parted",
+    "Proved",
+    "Refuted",
+    "extent",
+    "parting",
+]
 
 
 @dataclass(frozen=True)
@@ -26,6 +39,17 @@ class Extent:
     """Kernels that are taken to compute their references."""
     is_bounded: bool
     """True if a recursive pattern without a meaning was entered to depth 1 alone."""
+
+
+@dataclass(frozen=True)
+class Parted:
+    """The normal forms of the sides where they differ, which does not say that the values do."""
+
+    left: str
+    right: str
+    only_left: str = ""
+    only_right: str = ""
+    """The terms that the other side lacks, if there are fewer."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +76,10 @@ class Open:
     rule: str
     reason: str
     scope: Extent
-    left: str = ""
-    right: str = ""
-    """The normal forms of both sides where they part, if they do."""
+    sides: Parted | None = None
+    """The normal forms of both sides, if they part."""
+    help: str = ""
+    """Advice on how to close it."""
 
 
 Law: TypeAlias = Proved | Refuted | Open
@@ -79,10 +104,18 @@ class Laws:
                 return verdict
         raise KeyError(rule)
 
+    @property
+    def refuted(self) -> tuple[Refuted, ...]:
+        """Return the verdicts on rules that are refuted."""
+        return tuple(v for v in self.verdicts if isinstance(v, Refuted))
+
+    def as_list(self) -> list[Plain]:
+        """Return the verdicts in a form for JSON."""
+        return [{**asdict(v), "verdict": WORDS[type(v)]} for v in self.verdicts]
+
     def to_json(self) -> str:
         """Return the verdicts as JSON."""
-        listed = [{"verdict": WORDS[type(v)], **asdict(v)} for v in self.verdicts]
-        return json.dumps(listed, indent=2)
+        return json.dumps(self.as_list(), indent=2)
 
     def __str__(self) -> str:
         return "\n".join(line for verdict in self.verdicts for line in _lines(verdict))
@@ -94,15 +127,26 @@ def _lines(verdict: Law) -> Iterator[str]:
             yield f"{rule}: proved for {extent(scope)}"
         case Refuted(rule, counterexample):
             yield f"{rule}: REFUTED: {counterexample}"
-        case Open(rule, reason, scope, left, right):
+        case Open(rule, reason, scope, sides, help):
             yield f"{rule}: open: {reason}"
             if scope.cases:
                 yield f"    proved for {extent(scope)}"
-            if left:
-                yield f"    pattern:     {left}"
-                yield f"    replacement: {right}"
+            yield from (f"    {line}" for line in parting(sides))
+            if help:
+                yield f"    help: {help}"
         case _:
             assert_never(verdict)
+
+
+def parting(sides: Parted | None) -> Iterator[str]:
+    """Yield lines with both normal forms, and the terms in which they differ."""
+    if sides is None:
+        return
+    yield f"pattern:     {sides.left}"
+    yield f"replacement: {sides.right}"
+    if sides.only_left:
+        yield f"only pattern:     {sides.only_left}"
+        yield f"only replacement: {sides.only_right}"
 
 
 def extent(scope: Extent) -> str:
@@ -114,5 +158,5 @@ def extent(scope: Extent) -> str:
     if scope.assumed:
         parts.append("assuming the reference of " + ", ".join(scope.assumed))
     if scope.conditions:
-        parts.append("where " + " and ".join(scope.conditions))
+        parts.append("each case under some of: " + ", ".join(scope.conditions))
     return "; ".join(parts)

@@ -1,17 +1,20 @@
-"""Damaged rules: a sign, an operator, a dimension or a number of a pattern is another one.
+"""Damaged rules: a sign, an operator, a dimension, a number or an order is another one, in the
+pattern or the body, or a guard is missing.
 
-`python -m tests.laws.damages [NUMBER]` proves so many damaged rules, and prints those that are
-proved all the same. There should be none.
+`python -m tests.laws.damages [NUMBER]` proves so many damaged rules, and runs them in torch. It
+prints those that are not refuted, or not wrong in torch.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
-from pypm.core.guards import Apply, Constant, Equal, Guard, Holds
+from pypm.core.guards import And, Apply, Constant, Equal, Guard, Holds, True_, conjunction
 from pypm.core.patterns import (
     Alt,
     Constrained,
@@ -26,13 +29,19 @@ from pypm.core.patterns import (
 from pypm.core.rules import Rule
 from pypm.fx import aten
 from pypm.laws.contracts import Contracts
+from pypm.laws.equations import Equation
 from pypm.laws.prove import prove
-from pypm.laws.verdicts import Proved
-from pypm.rules import activation, norm
+from pypm.laws.refutation.refuting import LawBroken, difference
+from pypm.laws.verdicts import WORDS, Refuted
+from pypm.rules import norm
+from pypm.tools import NeverFired, verify
+from tests.laws.adopted import ADOPTED
+from tests.laws.damaged_bodies import with_damaged_bodies
+from tests.laws.in_torch import differs
 
-RULES = (norm.rms_norm, norm.layer_norm, activation.whole)
+RULES = (*(each.rule for each in ADOPTED), norm.layer_norm)
 OTHERS = {
-    "aten.mul": aten.div,
+    "aten.mul": aten.maximum,
     "aten.div": aten.mul,
     "aten.add": aten.sub,
     "aten.sub": aten.add,
@@ -103,26 +112,95 @@ def guards(guard: Guard) -> Iterator[Guard]:
 
 
 def damaged(rule: Rule) -> Iterator[tuple[str, Rule]]:
-    """A rule with each damage of its first root."""
+    """A rule with each damage of its first root, of its guards, and of its body."""
     root, *others = rule.roots
     for what, other in damages(root, set()):
         yield what, replace(rule, roots=(other, *others))
+    guards = conjuncts(rule.guard)
+    for i, guard in enumerate(guards):
+        yield f"without {guard}", replace(rule, guard=conjunction(guards[:i] + guards[i + 1 :]))
+    yield from with_damaged_bodies(rule)
 
 
-def survivors(number: int) -> tuple[int, list[str]]:
-    """Prove so many damaged rules; return their number, and the damages that were not noticed."""
-    every = [(rule.name, what, other) for rule in RULES for what, other in damaged(rule)]
-    chosen = every[:: -(-len(every) // number)]
+def conjuncts(guard: Guard) -> list[Guard]:
+    match guard:
+        case And(left, right):
+            return conjuncts(left) + conjuncts(right)
+        case True_():
+            return []
+    return [guard]
+
+
+def every_damage() -> list[tuple[str, Rule]]:
+    """All damaged rules, each with a text."""
+    return [(f"{rule.name}: {what}", other) for rule in RULES for what, other in damaged(rule)]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A damaged rule: the word of its verdict, and what torch says."""
+
+    what: str
+    word: str
+    torch: str
+
+    @property
+    def is_noticed(self) -> bool:
+        """Whether it is refuted by inputs for which torch differs, or nothing is wrong with it."""
+        return (self.word, self.torch) == ("refuted", "differs") or (
+            self.word == "proved" and self.torch in ("right", "never fires", "wrong for integers")
+        )
+
+
+def judged(what: str, rule: Rule, contracts: Contracts) -> Judged:
+    """The verdict on a rule, and whether torch differs for the inputs of a counterexample.
+
+    Without a counterexample, the rule is tried in torch on samples of its pattern.
+    """
+    seen: list[tuple[Equation, LawBroken]] = []
+
+    def recorded(equation: Equation) -> LawBroken | None:
+        found = difference(equation)
+        if found is not None:
+            seen.append((equation, found))
+        return found
+
+    with patch("pypm.laws.prove.difference", recorded):
+        law = prove(rule, contracts=contracts, seconds=20).verdicts[0]
+    if isinstance(law, Refuted):
+        try:
+            return Judged(what, "refuted", "differs" if differs(*seen[-1]) else "agrees")
+        except RuntimeError:
+            return Judged(what, "refuted", "raises")
+    return Judged(what, WORDS[type(law)], sampled(rule))
+
+
+def sampled(rule: Rule) -> str:
+    """What torch says of a rule on samples of its pattern."""
+    found = verify(rule, samples=25)
+    kinds = {wrong.kind for wrong in found.wrong}
+    if kinds & {"raises", "crash"}:
+        return "raises"
+    if "value" in kinds:
+        is_real = any("float" in wrong.detail for wrong in found.wrong)
+        return "wrong" if is_real else "wrong for integers"
+    never = any(isinstance(finding, NeverFired) for finding in found.findings)
+    return "never fires" if never else "right"
+
+
+def main() -> None:
+    every = every_damage()
+    number = int([*sys.argv, "300"][1])
     contracts = Contracts()
-    found = []
-    for name, what, other in chosen:
-        if isinstance(prove(other, contracts=contracts).verdicts[0], Proved):
-            found.append(f"{name}: {what}")
-    return len(chosen), found
+    counts: Counter[str] = Counter()
+    for what, rule in every[:: -(-len(every) // number)]:
+        found = judged(what, rule, contracts)
+        counts[f"{found.word}, torch: {found.torch}"] += 1
+        if not found.is_noticed:
+            print(f"{found.word}, torch: {found.torch}: {what}", flush=True)
+    for kind, count in counts.most_common():
+        print(f"{count:4} {kind}")
 
 
 if __name__ == "__main__":
-    tried, proved = survivors(int([*sys.argv, "100"][1]))
-    print(f"{tried} damaged rules, {len(proved)} proved")
-    for line in proved:
-        print(line)
+    main()

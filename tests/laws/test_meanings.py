@@ -139,6 +139,7 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
     "aten.transpose": (lambda x: x.transpose(0, -1), (X,)),
     "aten.permute": (lambda x: x.permute(2, 0, 1), (X,)),
     "aten.movedim": (lambda x: torch.movedim(x, (0, 1), (-1, 0)), (X,)),
+    "aten.flip": (lambda x: x.flip(0, -1), (X,)),
     "aten.select": (lambda x: x[:, -1] + x[:, 1], (X,)),
     "aten.slice": (lambda x: x[..., 1:4:2] + x[..., -2:], (X,)),
     "aten.narrow": (lambda x: x.narrow(1, 1, 2), (X,)),

@@ -96,6 +96,94 @@ def without_a_meaning(x, scale):
     return torch.fft.fft(x).real
 
 
+# --- patterns that do not say what they mean ------------------------------------------------------
+
+
+@pattern
+def Doubled(x):  # three spellings of one value
+    return x + x | x * 2 | x * 4 / 2
+
+
+@pattern
+def Signed(x, sign):  # two values, by a constant that is bound
+    let(sign=1)
+    return Doubled(x)
+
+
+@pattern
+def Signed(x, sign):
+    let(sign=-1)
+    return -Doubled(x)
+
+
+@pattern
+def Clones(x):  # recursion: an induction, without a depth
+    return aten.clone(Clones(x), ...) | x
+
+
+@pattern
+def Sum(x, y):  # the second spelling takes fewer shapes than the first
+    assert x.shape == y.shape
+    return y + x
+
+
+@pattern
+def Sum(x, y):
+    return x + y
+
+
+@pattern
+def Odd(x):  # the last spelling is another value
+    return x + x | x * 2 | x * 3
+
+
+@rule(Signed)
+def by_sign(x, sign):
+    return x * 2 * sign
+
+
+@rule(Signed)
+def of_one_sign(x, sign):
+    return x * 2
+
+
+@rule(Clones)
+def no_clones(x):
+    return x
+
+
+@rule(Sum)
+def summed(x, y):
+    return y + x
+
+
+@rule(Sum)
+def summed_alike(x, y):
+    return y + x if x.dim() == y.dim() else x
+
+
+@rule(Odd)
+def even(x):
+    return x * 2
+
+
+@pytest.mark.parametrize("true", [by_sign, no_clones, summed])
+def test_spellings_stand_for_others(true) -> None:
+    law = prove(true).of(true.name)
+    assert isinstance(law, Proved), law
+    assert not law.scope.is_bounded
+
+
+@pytest.mark.parametrize("false", [of_one_sign, summed_alike, even])
+def test_no_spelling_stands_for_another_value_or_for_more_shapes(false) -> None:
+    assert isinstance(prove(false).of(false.name), Refuted)
+
+
+def test_ways_do_not_multiply() -> None:
+    law = prove(by_sign).of("by_sign")
+    assert law.scope.cases == 2 * 5  # a sign, a rank
+
+
 @pytest.mark.parametrize("true", [silu, no_copies, softmax])
 def test_proved(true) -> None:
     law = prove(true).of(true.name)
@@ -112,7 +200,7 @@ def test_refuted(false) -> None:
 
 def test_a_wrong_alternate_is_named() -> None:
     law = prove(wrong_alternate).of("wrong_alternate")
-    assert isinstance(law, Open) and "`Wrong`" in law.reason and law.left != law.right
+    assert isinstance(law, Refuted) and "`Wrong` (" in law.counterexample
 
 
 def test_comparisons_of_sizes_are_conditions() -> None:

@@ -250,6 +250,7 @@ def _with_first(name: str, first: Iterable[Poly], last: tuple[Poly, ...]) -> Pol
 
 def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
     if name in SYMMETRIC:
+        arguments = tuple(inner for a in arguments for inner in _operands_of(name, a))
         arguments = tuple(sorted(dict.fromkeys(arguments), key=repr))
         infinite = factor(MINUS_INFINITY)
         arguments = tuple(a for a in arguments if a != infinite) or arguments[:1]
@@ -267,6 +268,17 @@ def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
             found = factor(("function", name, (-argument).key))
             return -found if name in ODD else found
     return factor(("function", name, *(argument.key for argument in arguments)))
+
+
+def _operands_of(name: str, argument: Poly) -> Iterable[Poly]:
+    """Return the arguments of a call of the same symmetric function; of others, the whole."""
+    if len(argument.terms) == 1:
+        (((monomial, coefficient)),) = argument.terms.items()
+        if coefficient == 1 and len(monomial) == 1:
+            ((of, exponent),) = monomial
+            if exponent == 1 and of[:2] == ("function", name):
+                return map(of_key, of[2:])
+    return (argument,)
 
 
 # --- equality ------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def exact(value: float) -> Poly:
     """Return the number that a float stands for: by its digits, or as a fraction or a root.
 
     1e-6 is 1/1000000; a float that rounds a fraction with a small denominator, or the root of one,
-    perhaps with a root of pi, is that number: 0.7071067811865476 is the root of 1/2.
+    perhaps with pi or a root of pi, is that number: 0.7071067811865476 is the root of 1/2.
     """
     if isinstance(value, int):
         return rational(int(value))
@@ -54,7 +54,7 @@ def exact(value: float) -> Poly:
     if near and abs(float(near) - value) <= CLOSE * abs(value):
         return rational(near)
     sign = 1 if value > 0 else -1
-    for pi in (0, 1, -1):
+    for pi in (0, 1, -1, 2, -2):
         square = value * value / math.pi**pi
         near = Fraction(square).limit_denominator(SMALL)
         if near and abs(float(near) - square) <= 2 * CLOSE * square:
@@ -93,7 +93,7 @@ class SymbolicAlgebra:
 
     def positive(self, value: Poly) -> Poly:
         """Return 1 where a value is above zero; a number where that is known for all sizes."""
-        return _by_infinities(self._positive, value)
+        return by_cases(self._positive, value)
 
     def _positive(self, value: Poly) -> Poly:
         if self.is_least(value, 1):
@@ -118,7 +118,7 @@ class SymbolicAlgebra:
 
     def zero(self, value: Poly) -> Poly:
         """Return 1 where a value is zero; a number where that is known for all sizes."""
-        return _by_infinities(self._zero, value)
+        return by_cases(self._zero, value)
 
     def _zero(self, value: Poly) -> Poly:
         if not value.terms:
@@ -230,14 +230,10 @@ class SymbolicAlgebra:
         whole, rest = quotient(index, by)
         if self.is_least(rest, 0) and self.is_least(by - 1 - rest, 0):
             return whole, rest
+        if self.is_least(-rest, 1) and self.is_least(rest + by, 0):
+            return whole - 1, rest + by
         whole = factor(("function", "floor", index.key, by.key))
         return whole, index - whole * by
-
-
-def _by_infinities(condition: Callable[[Poly], Poly], value: Poly) -> Poly:
-    """Return a condition on a value, by cases where it may be infinite."""
-    may_be = any(of == MINUS_INFINITY and len(m) > 1 for m in value.terms for of, _ in m)
-    return by_cases(condition, value) if may_be else condition(value)
 
 
 def _infinite(value: Poly) -> Fraction | None:

@@ -6,7 +6,16 @@ from fractions import Fraction
 from functools import reduce
 from typing import Final
 
-from pypm.laws.algebra import Algebra, Given, Index, Indexed, NoMeaning, Scalar, Shape
+from pypm.laws.algebra import (
+    Algebra,
+    Given,
+    Index,
+    Indexed,
+    NoMeaning,
+    Scalar,
+    Shape,
+    SizesDiffer,
+)
 from pypm.laws.operators.parts import Meaning, Site
 from pypm.laws.operators.reductions import logsumexp, matmul, mean, softmax, turned, var_mean
 from pypm.laws.operators.tensors import each, ratio, viewed
@@ -29,6 +38,16 @@ def _affine(x: Indexed, w: Indexed | None, b: Indexed | None) -> Indexed:
     return found if b is None else each(lambda v, a: v + a, found, b)
 
 
+def _check_affine(x: Indexed, dims: tuple[int, ...], *parameters: Indexed | None) -> None:
+    """Raise SizesDiffer unless weight and bias have the shape of the last dimensions."""
+    for v in parameters:
+        if v is not None and v.rank != len(dims):
+            raise SizesDiffer(0, 1)
+        for d, n in zip(dims, () if v is None else v.shape, strict=False):
+            if n != x.shape[d]:
+                raise SizesDiffer(n, x.shape[d])
+
+
 def _standardized(c: Site, x: Indexed, dims: tuple[int, ...], eps: Given) -> Indexed:
     variance, average = var_mean(c, x, dim=dims, correction=0, keepdim=True)
     a, e = c.algebra, c.number(eps)
@@ -46,6 +65,7 @@ def _layer_norm(
     **_: Given,
 ) -> Indexed:
     dims = tuple(range(x.rank - len(normalized_shape), x.rank))
+    _check_affine(x, dims, w, b)
     return _affine(_standardized(c, x, dims, eps), w, b)
 
 
@@ -61,9 +81,20 @@ def _rms_norm(
     if eps is None:
         raise NoMeaning("an eps that depends on the type")
     dims = tuple(range(x.rank - len(normalized_shape), x.rank))
+    _check_affine(x, dims, w)
     squares = mean(c, each(lambda v: v * v, x), dim=dims, keepdim=True)
     a, e = c.algebra, c.number(eps)
     return _affine(each(lambda v, s: v * a.power(s + e, -HALF), x, squares), w, None)
+
+
+def _by_channel(c: Site, x: Indexed, w: Indexed | None, b: Indexed | None, y: Indexed) -> Indexed:
+    """Return `y * w + b`, with one value of w and b for each channel of x."""
+    ones, found = (1,) * (x.rank - 2), []
+    for v in (w, b):
+        if v is not None and v.shape != (x.shape[1],):
+            raise SizesDiffer(*((v.shape[0], x.shape[1]) if v.rank == 1 else (0, 1)))
+        found.append(None if v is None else viewed(c.algebra, v, (x.shape[1], *ones)))
+    return _affine(y, *found)
 
 
 def _group_norm(
@@ -81,9 +112,7 @@ def _group_norm(
     inner = reduce(lambda a, b: a * b, rest, ratio(c.algebra, channels, groups))
     grouped = viewed(c.algebra, x, (n, groups, inner))
     y = viewed(c.algebra, _standardized(c, grouped, (2,), eps), x.shape)
-    ones = (1,) * len(rest)
-    by_channel = [None if v is None else viewed(c.algebra, v, (channels, *ones)) for v in (w, b)]
-    return _affine(y, *by_channel)
+    return _by_channel(c, x, w, b, y)
 
 
 def _instance_norm(
@@ -99,9 +128,7 @@ def _instance_norm(
 ) -> Indexed:
     if mean is not None or var is not None:
         raise NoMeaning("running statistics")
-    ones = (1,) * (x.rank - 2)
-    by_channel = [None if v is None else viewed(c.algebra, v, (x.shape[1], *ones)) for v in (w, b)]
-    return _affine(_standardized(c, x, tuple(range(2, x.rank)), eps), *by_channel)
+    return _by_channel(c, x, w, b, _standardized(c, x, tuple(range(2, x.rank)), eps))
 
 
 def _scores(

@@ -8,7 +8,16 @@ from typing import Final, TypeAlias
 
 import torch
 
-from pypm.laws.algebra import Algebra, Given, Index, Indexed, NoMeaning, Scalar, Shape
+from pypm.laws.algebra import (
+    Algebra,
+    Given,
+    Index,
+    Indexed,
+    NoMeaning,
+    Scalar,
+    Shape,
+    SizesDiffer,
+)
 from pypm.laws.operators.tensors import broadcast, each, joined, part, permuted, ratio, viewed
 
 __all__ = ["MEANINGS_OF_PARTS", "Meaning", "Site"]
@@ -82,7 +91,18 @@ def _transposed(c: Site, x: Indexed, *, dim0: int = -2, dim1: int = -1) -> Index
 
 
 def _permuted(c: Site, x: Indexed, *, dims: Sequence[int]) -> Indexed:
+    if len(dims) != x.rank:
+        raise SizesDiffer(len(dims), x.rank)
     return permuted(x, [d % x.rank for d in dims])
+
+
+def _flipped(c: Site, x: Indexed, *, dims: Sequence[int]) -> Indexed:
+    gone = {d % x.rank for d in dims}
+
+    def at(p: Shape) -> Scalar:
+        return x.value(*(x.shape[d] - 1 - i if d in gone else i for d, i in enumerate(p)))
+
+    return Indexed(x.shape, at)
 
 
 def _selected(c: Site, x: Indexed, *, dim: int, index: Given) -> Indexed:
@@ -317,6 +337,7 @@ MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
     **dict.fromkeys(("aten.t", "aten.mT", "aten.numpy_T", "aten.transpose"), _transposed),
     "aten.permute": _permuted,
     "aten.movedim": _moved,
+    "aten.flip": _flipped,
     "aten.dropout": _dropped,
     "aten.select": _selected,
     "aten.slice": _sliced,

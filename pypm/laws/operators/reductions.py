@@ -145,15 +145,19 @@ def matmul(c: Site, x: Indexed, y: Indexed, **_: Given) -> Indexed:
     return matrix_product(c.algebra, x, y)
 
 
-def _ranked(rank: int) -> Meaning:
-    """Return the meaning of a product that takes operands of one rank alone."""
+def _ranked(first: int, second: int, by: Meaning = matmul) -> Meaning:
+    """Return the meaning of a product that takes operands of these ranks alone."""
 
-    def meaning(c: Site, x: Indexed, y: Indexed, **_: Given) -> Indexed:
-        if not x.rank == y.rank == rank:
-            raise SizesDiffer(x.rank, rank)
-        return matmul(c, x, y)
+    def meaning(c: Site, x: Indexed, y: Indexed, **_: Given) -> Given:
+        if (x.rank, y.rank) != (first, second):
+            raise SizesDiffer(0, 1)
+        return by(c, x, y)
 
     return meaning
+
+
+def _outer(c: Site, x: Indexed, y: Indexed) -> Indexed:
+    return Indexed((*x.shape, *y.shape), lambda p: x.value(p[0]) * y.value(p[1]))
 
 
 def _linear(c: Site, x: Indexed, w: Indexed, b: Indexed | None = None, **_: Given) -> Indexed:
@@ -173,21 +177,21 @@ def _addmm(
 ) -> Indexed:
     if x.rank != y.rank or x.rank not in (2, 3):
         raise SizesDiffer(x.rank, y.rank if x.rank != y.rank else 2)
+    if b.rank > x.rank:
+        raise SizesDiffer(b.rank, x.rank)
     one, two = c.number(alpha), c.number(beta)
     return each(lambda v, bias: v * one + bias * two, matmul(c, x, y), b)
 
 
 PRODUCTS: Final[dict[str, Meaning]] = {
     "aten.matmul": matmul,
-    "aten.mm": _ranked(2),
-    "aten.bmm": _ranked(3),
-    "aten.mv": matmul,
-    "aten.dot": matmul,
+    "aten.mm": _ranked(2, 2),
+    "aten.bmm": _ranked(3, 3),
+    "aten.mv": _ranked(2, 1),
+    "aten.dot": _ranked(1, 1),
     "aten.linear": _linear,
     "aten.addmm": _addmm,
     "aten.baddbmm": _addmm,
-    "aten.outer": lambda c, x, y: Indexed(
-        (*x.shape, *y.shape), lambda p: x.value(p[0]) * y.value(p[1])
-    ),
+    "aten.outer": _ranked(1, 1, _outer),
     "aten.einsum": lambda c, operands, *, equation, **_: contracted(c.algebra, equation, operands),
 }

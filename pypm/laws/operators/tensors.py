@@ -189,7 +189,14 @@ def part(
 
 
 def joined(algebra: Algebra, parts: Sequence[Indexed], dim: int) -> Indexed:
-    """Return `cat` along a dimension."""
+    """Return `cat` along a dimension. Raises SizesDiffer if another dimension differs."""
+    first, *others = parts
+    for x in others:
+        if x.rank != first.rank:
+            raise SizesDiffer(x.rank, first.rank)
+        for d, (one, two) in enumerate(zip(first.shape, x.shape, strict=True)):
+            if d != dim and one != two:
+                raise SizesDiffer(one, two)
     sizes = [x.shape[dim] for x in parts]
     whole: Index = sum(sizes[1:], sizes[0])
     algebra.split(whole, sizes, True)

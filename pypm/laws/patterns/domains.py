@@ -9,17 +9,30 @@ from pypm.core.patterns import Call, Constrained, Definition, Fun, Let, Mu, Op, 
 from pypm.core.terms import VALUE, exact
 from pypm.core.traverse import children
 
-__all__ = ["DIMS", "NUMBER", "SIZE", "TENSOR", "UNKNOWN", "Domain", "Domains", "of_argument"]
+__all__ = [
+    "DIMS",
+    "NUMBER",
+    "PLACE",
+    "SIZE",
+    "TENSOR",
+    "UNKNOWN",
+    "Domain",
+    "Domains",
+    "of_argument",
+]
 
 NUMBER: Final = "number"
 TENSOR: Final = "tensor"
 SIZE: Final = "size"
+PLACE: Final = "place"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
 Domain: TypeAlias = dict[object, object]
 """Values by a key: those above stand for themselves, constants for one."""
 NUMBERS: Final = frozenset({"eps", "alpha", "beta", "scale", "p", "negative_slope"})
 """Arguments of operators that are numbers."""
+PLACES: Final = frozenset({"start", "end", "length"})
+"""Arguments that are places along a dimension: taken to be numbers from 1 on."""
 OVER_DIMS: Final = frozenset(
     f"aten.{name}"
     for name in ("sum", "mean", "amax", "var", "var_mean", "logsumexp", "linalg_vector_norm")
@@ -87,6 +100,8 @@ def of_argument(name: str, operator: str = "") -> Domain:
     """Return the kinds of values that an argument of an operator may have, by its name."""
     if name in NUMBERS:
         return {NUMBER: NUMBER} | ({None: None} if name == "scale" else {})
+    if name in PLACES:
+        return {PLACE: PLACE}
     if name in TRUTHS:
         return {False: False, True: True}
     if name == "dim" and operator in OVER_DIMS:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
+from typing import Final
 
 from pypm.core.guards import Apply, Guard
-from pypm.core.terms import Unmade, Value
+from pypm.core.records import Record
+from pypm.core.terms import UNDEFINED, VALUE, Unmade, Value
+from pypm.laws.algebra import Given
+from pypm.laws.formulas import ANYTHING, Formula, Formulas
 
-__all__ = ["Subject", "is_of_none"]
+__all__ = ["SHAPES", "Subject", "is_of_none", "known_attribute"]
+
+SHAPES: Final = (VALUE, "shape", "rank", "dimension_rank", "numel")
+"""Attributes of a value that do not tell what computes it."""
 
 
 class Subject(Unmade):
@@ -33,3 +41,25 @@ def is_of_none(guard: Guard) -> bool:
     """Return whether a guard asks whether a name stands for None."""
     expression = getattr(guard, "expression", None)
     return isinstance(expression, Apply) and expression.function.name == "is_none"
+
+
+def known_attribute(formulas: Formulas, value: Given, name: str) -> Value:
+    """Return what is known of an attribute of a value, or UNDEFINED."""
+    if isinstance(value, Record):
+        return getattr(value, name, UNDEFINED)
+    if not isinstance(value, Formula):
+        return value if name == VALUE else UNDEFINED
+    if name == VALUE:
+        return value.attributes["given"] if value.name == "number" else UNDEFINED
+    if isinstance(value.value, tuple):
+        return UNDEFINED
+    sizes = formulas.sizes(value)
+    match name:
+        case "shape":
+            return sizes
+        case "rank" | "dimension_rank":
+            return len(sizes)
+        case "numel":
+            return prod(sizes)
+    found = value.attributes.get(name, UNDEFINED)
+    return UNDEFINED if found is ANYTHING else found

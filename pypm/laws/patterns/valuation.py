@@ -29,8 +29,9 @@ from pypm.laws.formulas import ANYTHING, Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, takes_shape
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.operator_dims import count_dims
-from pypm.laws.patterns.subjects import Subject, is_of_none
-from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of
+from pypm.laws.patterns.subjects import SHAPES, Subject, is_of_none, known_attribute
+from pypm.laws.patterns.unknown_guards import is_about_sizes, lacks_a_dimension
+from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of
 from pypm.laws.patterns.ways import (
     Applied,
     Argument,
@@ -79,6 +80,8 @@ class Valuation:
         self._under_way: set[Slot] = set()
         self._equal: list[tuple[Given, Given]] = []
         """Values that views make equal: checked last, since guards say more of them."""
+        self._whole: list[tuple[Given, Given]] = []
+        """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
         self.shapes: dict[Slot, tuple[Given, ...]] = {}
         """Shapes that are known beforehand."""
         self._variables = Variables(way, formulas, lemmas.domains, [*given.values()])
@@ -105,6 +108,9 @@ class Valuation:
                 failed = failed or why
         if failed is not None:
             raise failed
+        for one, two in self._whole:
+            if [*map(form_of, one)] != [*map(form_of, two)]:
+                raise NoMeaning("a slice whose arguments may be anything")
 
     def _unify(self, one: Given, two: Given) -> None:
         try:
@@ -114,6 +120,8 @@ class Valuation:
             raise (Impossible if known else Rejected)(str(why)) from None
 
     def _guard(self, guard: Guard, names: Names) -> None:
+        if lacks_a_dimension(guard, lambda name: rank_of(self.value(names[name]))):
+            raise Rejected("a guard")
         match guard:
             case Or(left, right):
                 known = self._holds(left, names) if is_of_none(left) else None
@@ -128,10 +136,15 @@ class Valuation:
                     self._unify(one, two)
                 return
         self._world.unequal.clear()
-        if self._holds(guard, names) is False:
+        before = len(self._world.hypotheses)
+        known = self._holds(guard, names)
+        if known is None and is_about_sizes(guard):
+            self._world.unknown.append(guard)
+        if known is False:
             for one, two in list(self._world.unequal):  # the guard may hold where they are equal
                 self._unify(one, two)
-            raise Rejected("a guard")
+            if not self._world.suppose(before):
+                raise Rejected("a guard")
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
         return holds(guard, self._subjects(names))
@@ -151,26 +164,9 @@ class Valuation:
         if name in ("device", "tags", "is_contiguous"):
             return UNDEFINED
         value = self.value(slot)
-        if isinstance(value, Record):
-            return getattr(value, name, UNDEFINED)
-        if not isinstance(value, Formula):
-            return value if name == VALUE else UNDEFINED
-        if name == VALUE:
-            return value.attributes["given"] if value.name == "number" else UNDEFINED
-        if isinstance(value.value, tuple):
+        if isinstance(value, Formula) and name not in SHAPES and self._is_opaque(slot):
             return UNDEFINED
-        sizes = self._formulas.sizes(value)
-        match name:
-            case "shape":
-                return sizes
-            case "rank" | "dimension_rank":
-                return len(sizes)
-            case "numel":
-                return prod(sizes)
-        if self._is_opaque(slot):
-            return UNDEFINED
-        found = value.attributes.get(name, UNDEFINED)
-        return UNDEFINED if found is ANYTHING else found
+        return known_attribute(self._formulas, value, name)
 
     def _is_opaque(self, slot: Slot) -> bool:
         """Return whether what computes a value is not to be looked at: others may as well."""
@@ -345,7 +341,7 @@ class Valuation:
         rank = len(sizes)
         kind = operator.name.partition(".")[2]
         if kind == "slice":
-            self._equal.append((own, sizes))
+            self._whole.append((own, sizes))
             return x
         if kind == "expand":
             if rank < len(own):

@@ -11,11 +11,11 @@ import torch
 from pypm.core.records import Record, fields_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.patterns.domains import DIMS, NUMBER, SIZE, TENSOR, UNKNOWN, Domain, Domains
+from pypm.laws.patterns.domains import DIMS, NUMBER, PLACE, SIZE, TENSOR, UNKNOWN, Domain, Domains
 from pypm.laws.patterns.uses import dtype_tests, uses_of
 from pypm.laws.patterns.ways import Slot, Way
 
-__all__ = ["Variables", "given_number", "is_several", "parts_of"]
+__all__ = ["Variables", "given_number", "is_several", "parts_of", "rank_of"]
 
 RANKS: Final = (2, 1, 3, 4, 0)
 """Ranks of the tensors that variables stand for."""
@@ -61,6 +61,8 @@ class Variables:
             return self._world.real()
         if chosen is SIZE:
             return self._world.size()
+        if chosen is PLACE:
+            return self._world.place()
         if chosen is UNKNOWN:
             raise NoMeaning(f"`{slot.name}` may be anything")
         return chosen
@@ -77,7 +79,7 @@ class Variables:
         if dtype is not None:
             self.dtypes[slot] = dtype
         shape = self._pick(self._shapes(), slot.name)
-        made = self._formulas.read([n or self._world.size() for n in shape], kind)
+        made = self._formulas.read([n or self._world.size() for n in shape], kind, slot.name)
         self._rank = made.tensor.rank if self._rank is None else self._rank
         if dtype is not None:
             made.attributes["dtype"] = dtype  # type: ignore[index]
@@ -121,6 +123,11 @@ def is_several(value: Given) -> bool:
     return isinstance(value, tuple) or (
         isinstance(value, Formula) and isinstance(value.value, tuple)
     )
+
+
+def rank_of(value: Given) -> int | None:
+    """Return the rank of a tensor, None for other values."""
+    return value.tensor.rank if isinstance(value, Formula) and not is_several(value) else None
 
 
 def parts_of(value: Given) -> Sequence[Given]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import singledispatchmethod
 from typing import TypeAlias
 
 from pypm.core.guards import (
@@ -28,7 +29,6 @@ from pypm.core.patterns import (
     Constrained,
     Definition,
     Exists,
-    Fun,
     Guarded,
     Let,
     Mu,
@@ -222,36 +222,55 @@ class Way:
         """Return the body of a definition; what it calls is not entered."""
         return self.tree(definition.body, actuals, (definition, *around))
 
+    @singledispatchmethod
     def tree(self, pattern: Pattern, names: Names, frames: _Frames = ()) -> Tree:
         """Return a pattern as a tree, and note what it says beside. Raises NoMeaning."""
-        match pattern:
-            case Var(name):
-                return names[name]
-            case Op(operator, arguments):
-                return Applied(operator, tuple(self.tree(a, names, frames) for a in arguments))
-            case Alt():
-                return self.tree(self._chosen(pattern, frames), names, frames)
-            case Exists(name, body):
-                return self.tree(body, {**names, name: self.slot(name)}, frames)
-            case Guarded(body, guard):
-                found = self.tree(body, names, frames)
-                self.assume(guard, names)
-                return found
-            case Let(body, name, expression):
-                found = self.tree(body, names, frames)
-                self._let(names[name], expression, names)
-                return found
-            case Constrained(body, inner, name):
-                found = self.tree(body, names, frames)
-                names[name].described.append(self.tree(inner, names, frames))
-                return found
-            case Mu(definition, actuals):
-                return self._called(definition, frames, tuple(names[a] for a in actuals))
-            case Call(index, actuals):
-                slots = tuple(names[a] for a in actuals)
-                return self._called(frames[index], frames[index + 1 :], slots)
-            case Fun():
-                raise NoMeaning("any operator of a class")
+        raise NoMeaning("any operator of a class")
+
+    @tree.register
+    def _(self, pattern: Var, names: Names, frames: _Frames = ()) -> Tree:
+        return names[pattern.name]
+
+    @tree.register
+    def _(self, pattern: Op, names: Names, frames: _Frames = ()) -> Tree:
+        operands = tuple(self.tree(a, names, frames) for a in pattern.arguments)
+        return Applied(pattern.operator, operands)
+
+    @tree.register
+    def _(self, pattern: Alt, names: Names, frames: _Frames = ()) -> Tree:
+        return self.tree(self._chosen(pattern, frames), names, frames)
+
+    @tree.register
+    def _(self, pattern: Exists, names: Names, frames: _Frames = ()) -> Tree:
+        return self.tree(pattern.body, {**names, pattern.name: self.slot(pattern.name)}, frames)
+
+    @tree.register
+    def _(self, pattern: Guarded, names: Names, frames: _Frames = ()) -> Tree:
+        found = self.tree(pattern.body, names, frames)
+        self.assume(pattern.guard, names)
+        return found
+
+    @tree.register
+    def _(self, pattern: Let, names: Names, frames: _Frames = ()) -> Tree:
+        found = self.tree(pattern.body, names, frames)
+        self._let(names[pattern.name], pattern.expression, names)
+        return found
+
+    @tree.register
+    def _(self, pattern: Constrained, names: Names, frames: _Frames = ()) -> Tree:
+        found = self.tree(pattern.body, names, frames)
+        names[pattern.name].described.append(self.tree(pattern.pattern, names, frames))
+        return found
+
+    @tree.register
+    def _(self, pattern: Mu, names: Names, frames: _Frames = ()) -> Tree:
+        slots = tuple(names[a] for a in pattern.actuals)
+        return self._called(pattern.definition, frames, slots)
+
+    @tree.register
+    def _(self, pattern: Call, names: Names, frames: _Frames = ()) -> Tree:
+        slots = tuple(names[a] for a in pattern.actuals)
+        return self._called(frames[pattern.index], frames[pattern.index + 1 :], slots)
 
     def _called(self, definition: Definition, around: _Frames, slots: tuple[Slot, ...]) -> Tree:
         if definition.means is not None:

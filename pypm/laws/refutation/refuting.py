@@ -1,13 +1,14 @@
 """Equations refuted: both sides in finite fields, without a tolerance, and in floats.
 
-A difference in the fields is exact where no maximum, comparison or other function occurs that is
-drawn there. So an equation is refuted if its sides differ in floats as well, on the same small
-sizes. The same test checks proofs: what is proved may not be refuted.
+Results of different shapes differ. A difference in the fields is exact where no maximum, comparison
+or other function occurs that is drawn there. So an equation is refuted if its sides differ in
+floats as well, on the same small sizes. The same test checks proofs: what is proved may not be
+refuted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -24,25 +25,42 @@ from pypm.laws.refutation.floats import Floats
 from pypm.laws.refutation.residues import ResidueAlgebra
 from pypm.laws.sizes import SIGNS
 
-__all__ = ["LawBroken", "difference"]
+__all__ = ["LawBroken", "Sampled", "difference", "drawn_bit", "drawn_float", "sizes_of"]
 
 SAMPLES: Final = 10
+MOST_SAMPLES: Final = 60
+"""Samples if the sides differ in a field: by a maximum or a comparison, perhaps, that is drawn."""
+RANGES: Final = ((1, 2, 3, 2), (2, 3, 5, 9), (8, 12, 17))
+"""Sizes to draw from: the first for which conditions and guards hold."""
 MOST_PLACES: Final = 24
 """Elements of each result that are compared."""
 
 
 @dataclass(frozen=True)
 class LawBroken:
-    """Small sizes and an element at which both sides differ."""
+    """Small inputs for which both sides differ: in an element, or in their shapes."""
 
-    sizes: tuple[tuple[str, int], ...]
-    place: tuple[int, ...]
-    left: float
-    right: float
+    seed: int
+    """It decides the inputs' values."""
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    """The inputs that were read, each with its shape."""
+    place: tuple[int, ...] | None
+    """The place of the element; None if the shapes differ."""
+    left: str
+    right: str
 
     def __str__(self) -> str:
-        sizes = ", ".join(f"{name} = {n}" for name, n in self.sizes)
-        return f"{self.left:.6g} is not {self.right:.6g} at {list(self.place)}, where {sizes}"
+        where = ", ".join(f"{name} has the shape {[*shape]}" for name, shape in self.shapes)
+        if self.place is None:
+            return f"the shape {self.left} is not {self.right}, where {where}"
+        at = f" at {[*self.place]}" if self.place else ""
+        return f"{self.left} is not {self.right}{at}, where {where}"
+
+
+def _texts(one: float, two: float) -> tuple[str, str]:
+    """Return numbers that differ as texts that differ."""
+    left, right = f"{one:.6g}", f"{two:.6g}"
+    return (left, right) if left != right else (repr(one), repr(two))
 
 
 def difference(equation: Equation) -> LawBroken | None:
@@ -50,33 +68,59 @@ def difference(equation: Equation) -> LawBroken | None:
 
     Raises NoMeaning if an operator has no meaning, or no element is known.
     """
-    for seed in range(SAMPLES):
+    seed, last = 0, SAMPLES
+    while seed < last:
         found = _difference(equation, seed)
-        if found is not None:
+        if isinstance(found, LawBroken):
             return found
+        if found:
+            last = MOST_SAMPLES
+        seed += 1
     return None
 
 
-def _difference(equation: Equation, seed: int) -> LawBroken | None:
-    sizes = _Sizes(seed)
-    if not _allowed(equation, sizes):
-        return None
+def _difference(equation: Equation, seed: int) -> LawBroken | bool:
+    """Return a difference in fields and floats, or whether there is one in fields alone."""
+    sizes = sizes_of(equation, seed)
+    if sizes is None:
+        return False
     exact = ResidueAlgebra(seed)
-    in_fields = _Sampled(exact, sizes, exact.drawn, exact.bit)
-    if not any(_unequal_residues(*pair) for _, *pair in in_fields.elements(equation)):
-        return None
-    in_floats = _Sampled(Floats(), sizes, lambda *what: _float(seed, what), _bit(seed))
-    for place, one, two in in_floats.elements(equation):
+    in_fields = Sampled(exact, sizes, exact.drawn, exact.bit)
+    pairs = list(in_fields.pairs(equation))
+    shapes = tuple(in_fields.shapes.items())
+    for a, b in pairs:
+        if a.shape != b.shape:
+            return LawBroken(seed, shapes, None, f"{[*a.shape]}", f"{[*b.shape]}")
+    if not any(_unequal_residues(*pair) for _, *pair in _elements(pairs)):
+        return False
+    tolerance = 1e-11 if exact.is_exact else 1e-6
+    in_floats = Sampled(Floats(), sizes, lambda *what: drawn_float(seed, what), drawn_bit(seed))
+    for place, one, two in _elements(in_floats.pairs(equation)):
         is_known = isfinite(one) and isfinite(two)
-        if is_known and not isclose(one, two, rel_tol=1e-6, abs_tol=1e-9):
-            return LawBroken(tuple(sizes.known.items()), place, one, two)
-    return None
+        if is_known and not isclose(one, two, rel_tol=tolerance, abs_tol=tolerance / 1000):
+            return LawBroken(seed, shapes, place, *_texts(one, two))
+    return True
+
+
+def _elements(pairs: Iterable[tuple[Indexed, Indexed]]) -> Iterator[tuple[Shape, Scalar, Scalar]]:
+    """Yield places of results with both sides' values there."""
+    for a, b in pairs:
+        places = list(product(*(range(n) for n in a.shape)))
+        for place in places[:: -(-len(places) // MOST_PLACES) or 1]:
+            yield place, a.value(*place), b.value(*place)
+
+
+def sizes_of(equation: Equation, seed: int) -> _Sizes | None:
+    """Return small sizes for which the conditions and guards of an equation hold, if some do."""
+    drawn = (_Sizes(seed, within) for within in RANGES)
+    return next((found for found in drawn if _allowed(equation, found)), None)
 
 
 def _allowed(equation: Equation, sizes: _Sizes) -> bool:
-    """Return whether the conditions of an equation hold for small sizes."""
-    sampled = _Sampled(Floats(), sizes, lambda *what: 0.3, lambda *what: 0.0)
-    conditions = equation.formulas.world.conditions.values()
+    """Return whether the conditions and guards of an equation hold for small sizes."""
+    sampled = Sampled(Floats(), sizes, lambda *what: 0.3, lambda *what: 0.0)
+    world = equation.formulas.world
+    conditions = (*world.conditions.values(), *world.hypotheses)
     return all(SIGNS[sign](sampled.scalar(form)) for form, sign in conditions)
 
 
@@ -85,27 +129,30 @@ def _unequal_residues(one: Scalar, two: Scalar) -> bool:
     return a is not None and b is not None and a != b
 
 
-def _float(seed: int, what: Given) -> float:
+def drawn_float(seed: int, what: Given) -> float:
+    """Return an input's element: a float that its name, its place and the seed decide."""
     least = -1.5 if seed % 2 else 0.2
     return Random(f"{seed} {what}").uniform(least, 1.7)
 
 
-def _bit(seed: int) -> Callable[..., float]:
+def drawn_bit(seed: int) -> Callable[..., float]:
+    """Return a function that draws truth values, by their names and places."""
     return lambda *what: float(Random(f"{seed} bit {what}").randrange(2))
 
 
 class _Sizes:
     """Small numbers for sizes, by their names."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, within: tuple[int, ...]) -> None:
         self._random = Random(seed)
+        self._within = within
         self.known: dict[str, int] = {}
 
     def __call__(self, of: Factor) -> int:
-        return self.known.setdefault(str(of[1]), self._random.choice((1, 2, 3, 2)))
+        return self.known.setdefault(str(of[1]), self._random.choice(self._within))
 
 
-class _Sampled:
+class Sampled:
     """Equations in an algebra, for small sizes."""
 
     def __init__(
@@ -119,9 +166,11 @@ class _Sampled:
         self._sizes = sizes
         self._draw = draw
         self._bit = bit
-        self._evaluation = Evaluation(algebra, self._index, self.scalar, self._read)
+        self._evaluation = Evaluation(algebra, self.index, self.scalar, self._read)
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        """Of the inputs, by name."""
 
-    def _index(self, form: Poly) -> int:
+    def index(self, form: Poly) -> int:
         total = Fraction(0)
         for monomial, coefficient in form.terms.items():
             value = coefficient
@@ -165,16 +214,13 @@ class _Sampled:
     def _read(self, formula: Formula, shape: Shape) -> Indexed:
         name, kind = formula.attributes["name"], formula.attributes["kind"]
         draw = self._draw if kind == "real" else self._bit
+        self.shapes[name] = shape
         return Indexed(shape, lambda place: draw(name, place), kind=kind)
 
-    def elements(self, equation: Equation) -> Iterator[tuple[Shape, Scalar, Scalar]]:
-        """Yield places of the results with both sides' values there."""
-        for one, two in zip(equation.left, equation.right, strict=True):
-            pairs = zip(self._tensors(one), self._tensors(two), strict=True)
-            for a, b in pairs:
-                places = list(product(*(range(n) for n in a.shape)))
-                for place in places[:: -(-len(places) // MOST_PLACES) or 1]:
-                    yield place, a.value(*place), b.value(*place)
+    def pairs(self, equation: Equation) -> Iterator[tuple[Indexed, Indexed]]:
+        """Yield the results of both sides, as far as both have some."""
+        for one, two in zip(equation.left, equation.right, strict=False):
+            yield from zip(self._tensors(one), self._tensors(two), strict=False)
 
     def _tensors(self, side: Given) -> Sequence[Indexed]:
         if side is None:

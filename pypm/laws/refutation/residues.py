@@ -126,6 +126,8 @@ class ResidueAlgebra:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
+        self.is_exact = True
+        """False once a value of a function without laws here was drawn."""
 
     def drawn(self, *what: Given) -> Residue:
         """Return a value that depends on these names and on the seed alone."""
@@ -221,6 +223,7 @@ class ResidueAlgebra:
             values = tuple(sorted(finite, key=repr))
         if any(part is None for v in values for part in v.parts[:1]):
             return Residue((None,) * LEVELS)
+        self.is_exact = False
         return self.drawn(name, *(value.parts for value in values))
 
     def positive(self, value: Residue) -> Residue:
@@ -229,6 +232,7 @@ class ResidueAlgebra:
             return _residue(0)
         if value.number is not None:
             return _residue(int(value.number > 0))
+        self.is_exact = False
         return self.bit("positive", value.parts)
 
     def zero(self, value: Residue) -> Residue:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pypm.integrations.rule_files import formatted, load_rules, read_text
 from pypm.tools.cli.options import RULES_HELP, Json
 from pypm.tools.cli.terminal import say, working
+
+if TYPE_CHECKING:
+    from pypm.core.rules import RuleSet
+    from pypm.laws.verdicts import Laws
 
 __all__ = ["check", "fmt"]
 
@@ -20,6 +24,10 @@ def check(
     samples: Annotated[int, typer.Option(min=1, help="Samples of each rule.")] = 100,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     gradients: Annotated[bool, typer.Option("--gradients", help="Compare these too.")] = False,
+    proving: Annotated[
+        bool,
+        typer.Option("--prove", help="Prove them for all sizes: takes seconds."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check rules on graphs made from their own patterns. Exit code 1: one is wrong, or untried."""
@@ -28,8 +36,22 @@ def check(
     chosen = load_rules(rules)
     with working(f"checking {len(chosen)} rule{'s' * (len(chosen) != 1)}"):
         found = verify(chosen, samples=samples, seed=seed, gradients=gradients)
-    say(found.to_json() if as_json else found)
-    raise typer.Exit(0 if found.ok else 1)
+    laws = _laws(chosen) if proving else None
+    if as_json:
+        listed = {} if laws is None else {"laws": laws.as_list()}
+        say(json.dumps(found.as_dict() | listed, indent=2))
+    else:
+        say(found)
+        if laws is not None:
+            say(laws)
+    raise typer.Exit(0 if found.ok and not (laws and laws.refuted) else 1)
+
+
+def _laws(rules: RuleSet) -> Laws:
+    from pypm.laws.prove import prove
+
+    with working(f"proving {len(rules)} rule{'s' * (len(rules) != 1)}"):
+        return prove(rules)
 
 
 def fmt(

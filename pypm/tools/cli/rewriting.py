@@ -68,6 +68,9 @@ def show(
     ] = True,
     exactness: Exactness = "reassociated",
     choose: Choose = "first",
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Prove the rules that fire: takes seconds.")
+    ] = False,
     as_json: Json = False,
     trust: Trust = False,
     modules: Imports = None,
@@ -87,6 +90,7 @@ def show(
             near=near,
             title=model.name,
             choose=choice,
+            prove=prove,
         )
     with working(f"writing {output}"):
         page.save(output)

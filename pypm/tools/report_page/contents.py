@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
+from typing import Final
 
 from pypm.core.rules import Rule, print_rule
 from pypm.diagnostics import Span, printable
@@ -20,14 +21,21 @@ from pypm.fx.reporting.appraisal import Appraisal, duration
 from pypm.fx.reporting.decisions import Decision
 from pypm.fx.reporting.recording import NodeState
 from pypm.fx.reporting.report import RefusalRecord, RewriteRecord
+from pypm.laws.verdicts import WORDS, Law, Laws
 
 __all__ = ["contents", "definitions"]
 
+NOTHING: Final = Laws(())
+
 
 def contents(
-    recording: Recording, misses: Sequence[NearMiss] = (), weights: Iterable[str] = ()
+    recording: Recording,
+    misses: Sequence[NearMiss] = (),
+    weights: Iterable[str] = (),
+    laws: Laws = NOTHING,
 ) -> Plain:
     """A recording as what `page.js` reads; nodes, sources and modules are named by their index."""
+    verdicts = {law.rule: law for law in laws.verdicts}
     report = recording.report
     made = _Contents(recording, frozenset(weights))
     return {
@@ -42,6 +50,7 @@ def contents(
             {
                 "name": rule.rule,
                 "exactness": rule.exactness,
+                "law": _law(verdicts.get(rule.rule)),
                 "attempts": rule.attempts,
                 "matches": rule.matches,
                 "rewrites": rule.rewrites,
@@ -54,6 +63,13 @@ def contents(
         "misses": [made.miss(miss) for miss in misses],
         "refusals": [made.refusal(each) for each in report.refusals if each.kind != "cost"],
     }
+
+
+def _law(verdict: Law | None) -> Plain | None:
+    """The word of a verdict, and what it says in full."""
+    if verdict is None:
+        return None
+    return {"word": WORDS[type(verdict)], "said": printable(str(Laws((verdict,))))}
 
 
 class _Contents:

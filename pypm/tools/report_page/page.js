@@ -245,7 +245,7 @@ const idleWords = (count) => `${plural(count, "rule")} rewrote nothing`;
 /** The rules that rewrote something, or those that did not. */
 function ruleRows(rewrote) {
   return [...data.rules.entries()].filter(([, rule]) => rule.rewrites > 0 === rewrote).map(([r, rule]) => {
-    const head = el("span", { class: "row" }, swatch(r), el("span", { class: "grow" }, rule.name), el("span", { class: "more" }, `${rule.exactness} · ${rule.rewrites} × · ${rule.ms.toFixed(1)} ms`));
+    const head = el("span", { class: "row" }, swatch(r), el("span", { class: "grow" }, rule.name), el("span", { class: "more", title: rule.law?.said }, `${rule.law ? `${rule.law.word} · ` : ""}${rule.exactness} · ${rule.rewrites} × · ${rule.ms.toFixed(1)} ms`));
     const steps = [...data.steps.entries()].filter(([, step]) => step.rule === r);
     const rows = steps.map(([s, step]) => row(data.nodes[step.root].name, shortPlace(step.root), () => { chosen = null; show(s, view.side); }, { "data-step": s }));
     return el("details", { open: data.rules.length === 1 ? "" : undefined, "data-rule": r },

@@ -6,7 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +22,7 @@ from pypm.fx.explaining.explain import Explainer
 from pypm.fx.explaining.near_misses import NearMiss
 from pypm.fx.subject.order import check_order
 from pypm.fx.values.user_input import check_module
+from pypm.laws.verdicts import Laws
 from pypm.tools.report_page.contents import contents
 
 __all__ = ["Page", "show"]
@@ -40,6 +41,8 @@ class Page:
     weights: frozenset[str] = frozenset()
     """Placeholders that stand for parameters, which the drawing leaves out at first."""
     title: str = "PyPM rewrites"
+    laws: Laws = field(default_factory=lambda: Laws(()))
+    """Verdicts of proofs, of rules that were to be proved."""
 
     @property
     def report(self) -> Report:
@@ -78,7 +81,7 @@ class Page:
     @property
     def _data(self) -> str:
         """Return the data as JSON in which no tag can begin."""
-        found = contents(self.recording, self.misses, self.weights)
+        found = contents(self.recording, self.misses, self.weights, self.laws)
         text = json.dumps(found, ensure_ascii=True, separators=(",", ":"))
         return text.replace("<", "\\u003c")
 
@@ -109,6 +112,7 @@ def show(
     near: bool = True,
     title: str = "PyPM rewrites",
     choose: Choice = first,
+    prove: bool = False,
 ) -> Page:
     """Rewrite a copy of a model, and return a page that shows each step; the model is not changed.
 
@@ -120,6 +124,8 @@ def show(
             node and rule.
         title: the title of the page.
         choose: what each rewrite is worth, as for `pypm.fx.rewrite`.
+        prove: True adds the verdicts of `pypm.tools.prove` on the rules that rewrote something:
+            seconds for each rule.
 
     To show a call of `rewrite` itself, pass that a `Recording`. Raises PyPMError if `model` is of
     another type, and whatever `pypm.fx.rewrite` raises.
@@ -132,7 +138,16 @@ def show(
     misses: Sequence[NearMiss] = ()
     if near:
         misses = Explainer(graph, rules, exactness, dialect, choose).near_misses().groups
-    return Page(recording, tuple(misses), weights, title)
+    laws = _proved(recording) if prove else Laws(())
+    return Page(recording, tuple(misses), weights, title, laws)
+
+
+def _proved(recording: Recording) -> Laws:
+    """Return the verdicts on the rules that rewrote something."""
+    from pypm.laws.prove import prove  # at its first use: most pages need no proofs
+
+    counts = {record.rule: record.rewrites for record in recording.report.rules}
+    return prove([rule for rule in recording.rules if counts.get(rule.name)])
 
 
 def _graph_of(

@@ -1,0 +1,52 @@
+"""Forms that have to be equal: what a symbol in one of them has to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+
+from pypm.laws.forms.polynomials import Factor, Poly, factor, rational
+
+__all__ = ["ones", "solutions", "without_common"]
+
+
+def without_common(one: Poly, two: Poly) -> tuple[Poly, Poly]:
+    """Return two forms without common terms, divided by what all terms of both contain."""
+    difference = one - two
+    one = Poly({m: c for m, c in difference.terms.items() if c > 0})
+    two = Poly({m: -c for m, c in difference.terms.items() if c < 0})
+    every = [dict(m) for form in (one, two) for m in form.terms]
+    common = rational(1)
+    for of in set.intersection(*(set(m) for m in every)) if every else ():
+        common = common * factor(of, -min(m[of] for m in every))
+    shares = [abs(c.numerator) for form in (one, two) for c in form.terms.values()]
+    common = common.scaled(Fraction(1, math.gcd(*shares) or 1))
+    return one * common, two * common
+
+
+def solutions(one: Poly, two: Poly) -> Iterable[tuple[Factor, Poly]]:
+    """Yield what a symbol that is `one` has to be, numbers before sizes."""
+    if len(one.terms) != 1:
+        return
+    ((monomial, coefficient),) = one.terms.items()
+    if len(monomial) != 1 or coefficient <= 0:
+        return
+    ((of, exponent),) = monomial
+    mentioned = any(g == of for m in two.terms for g, _ in m)
+    if of[0] == "symbol" and exponent == 1 and not mentioned:
+        yield of, two.scaled(1 / coefficient)
+    if of[0] == "size" and exponent == 1 and coefficient == 1 and not mentioned:
+        is_size = all(
+            g[0] == "size" and e > 0 and e.denominator == 1 for m in two.terms for g, e in m
+        )
+        if is_size and all(c.denominator == 1 for c in two.terms.values()):
+            yield of, two
+
+
+def ones(product: Poly, value: Poly) -> Iterable[tuple[Factor, Poly]]:
+    """Yield sizes that are 1 because their product is."""
+    if value == 1 and len(product.terms) == 1:
+        ((monomial, _),) = product.terms.items()
+        for of in sorted(of for of, _ in monomial if of[0] == "size"):
+            yield of, rational(1)
