@@ -88,6 +88,23 @@ def mixture(y: Tensor, w: Layer, other: dict[str, Any]) -> Tensor:
     return found.view(-1, TOP, WIDTH).sum(1).view(y.shape)
 
 
+def sorted_mixture(y: Tensor, w: Layer, other: dict[str, Any]) -> Tensor:
+    """The same, with rows sorted by experts, as transformers computes them by default."""
+    multiplied = torch.ops.transformers.grouped_mm_fallback
+    rows = y.reshape(-1, WIDTH)
+    shares, ids = F.linear(rows, w["router"]).softmax(-1).topk(TOP, -1)
+    shares, ids = (shares / shares.sum(-1, keepdim=True)).reshape(-1), ids.reshape(-1)
+    by_expert, order = ids.sort()
+    ends = torch.histc(by_expert.float(), EXPERTS, 0, EXPERTS - 1).cumsum(0, dtype=torch.int32)
+    each = rows[order // (TOP + bool(other.get("other_rows")))]
+    gate, up = multiplied(each, w["both"].transpose(1, 2), ends).chunk(2, -1)
+    found = multiplied(F.silu(gate) * up, w["each"].transpose(1, 2), ends)
+    found = found * (shares if other.get("shares_as_they_are") else shares[order])[:, None]
+    inverse = torch.empty_like(order).index_put((order,), torch.arange(len(order)))
+    found = found[order if other.get("sorted_twice") else inverse]
+    return found.view(-1, TOP, WIDTH).sum(1).view(y.shape)
+
+
 def heads_of(y: Tensor, name: str, w: Layer, other: dict[str, Any]) -> Tensor:
     z = F.linear(y, w[name])
     z = norm(z, w["n3"]) if other.get("norm_of_all_heads") and name == "q" else z
@@ -123,8 +140,8 @@ def decoder(
         if other.get("half"):
             y = y.bfloat16()
             w = {**w, **{name: w[name].bfloat16() for name in ("gate", "up", "down")}}
-        if other.get("experts"):
-            x = x + mixture(y, w, other)
+        if other.get("experts") or other.get("sorted"):
+            x = x + (sorted_mixture if other.get("sorted") else mixture)(y, w, other)
             written += [keys, values]
             continue
         hidden = F.silu(F.linear(y, w["gate"])) * F.linear(y, w["up"])
@@ -246,6 +263,21 @@ def test_near_misses_of_experts(other: str) -> None:
     assert not len(rewritten(args, experts=True, **{other: True})[1])
 
 
+@pytest.mark.parametrize("other", ["", "other_rows", "shares_as_they_are", "sorted_twice"])
+def test_experts_of_sorted_rows(other: str) -> None:
+    pytest.importorskip("transformers.integrations.moe")
+
+    def function(*args: Any) -> Any:
+        return decoder(*args, sorted=True, **{other: True})
+
+    args = operands(3, 1, torch.float32)
+    compiled, hook = compile_to_graphs(function, RULES, choose=every)
+    found = compiled(*args)
+    assert fired(hook.report()) == ([] if other else ["decoder_step"]), str(hook.report())
+    for ours, theirs in zip(found, function(*args), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
 def test_other_types_lengths_and_gradients() -> None:
     for dtype in (torch.float64, torch.float16):
         _, report = rewritten(operands(layers=1, dtype=dtype))
@@ -287,6 +319,11 @@ CONFIGS: Final[dict[str, Any]] = {
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, vocab_size=97, max_position_embeddings=128, sliding_window=None,
         num_local_experts=5, num_experts_per_tok=2, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    ),
+    "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
+        hidden_size=64, moe_intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=24, vocab_size=97, max_position_embeddings=128,
+        num_experts=5, num_experts_per_tok=2, pad_token_id=0, bos_token_id=1, eos_token_id=2,
         experts_implementation="batched_mm",
     ),
 }  # fmt: skip
@@ -388,7 +425,7 @@ def test_all_batches_by_one_build(
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", ["qwen3", "gpt2", "mixtral"])
+@pytest.mark.parametrize("name", ["qwen3_moe", "gpt2", "mixtral"])
 @torch.no_grad()
 def test_models_in_bfloat16(name: str) -> None:
     """Their logits are as near to those of float32 as in eager mode, after the same tokens."""
@@ -412,7 +449,7 @@ def test_models_in_bfloat16(name: str) -> None:
 @torch.no_grad()
 def test_by_torch_compile() -> None:
     """All of Inductor, which calls the kernel without Python and writes caches in place."""
-    model = model_of("mixtral")
+    model = model_of("qwen3_moe")
     hook = inductor.Pass(RULES, choose=every)
     with inductor.uncached():
         compiled = torch.compile(step_of(model), options=hook.options(), dynamic=False)
