@@ -21,16 +21,14 @@ from pypm.rules.events import RULES, WITH_ROWS
 from pypm.rules.events.rules import mlp_block
 from pypm.timing import on_threads
 from tests.rules.capture import compile_to_graphs, fired
+from tests.rules.event_mixtures import EXPERTS, WIDTH, Layer, mixture, sorted_mixture
 
 torch.set_num_threads(1)
 
 HEADS, GROUPS, SIZE, CAPACITY = 4, 2, 8, 24
-WIDTH, INNER = 36, 40
-EXPERTS, TOP = 5, 2
+INNER = 40
 
 # --- functions ------------------------------------------------------------------------------------
-
-Layer = dict[str, Tensor]
 
 
 def operands(batch: int = 2, layers: int = 2, dtype: torch.dtype = torch.float64) -> list[Any]:
@@ -71,38 +69,6 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def mask_of(at: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(torch.arange(CAPACITY) <= at[:, None], 0.0, -torch.inf).to(dtype)[None, None]
-
-
-def mixture(y: Tensor, w: Layer, other: dict[str, Any]) -> Tensor:
-    """Experts by gathered weights, as transformers computes them where it compiles."""
-    rows = y.reshape(-1, WIDTH)
-    shares = F.linear(rows, w["router"]).softmax(-1)
-    shares, ids = shares.topk(TOP, -1, largest=not other.get("smallest"))
-    whole = shares.sum(-1, keepdim=True)
-    shares = (shares / (whole * 2 if other.get("halves") else whole)).reshape(-1)
-    shares = shares.bfloat16() if other.get("rounded_shares") else shares
-    ids, each = ids.reshape(-1), rows.repeat_interleave(TOP, 0)
-    gate, up = (w["both"][ids] @ each[..., None]).squeeze(-1).chunk(2, -1)
-    hidden = F.silu(gate) * (gate if other.get("gates_twice") else up)
-    found = (w["each"][ids] @ hidden[..., None]).squeeze(-1) * shares[:, None]
-    return found.view(-1, TOP, WIDTH).sum(1).view(y.shape)
-
-
-def sorted_mixture(y: Tensor, w: Layer, other: dict[str, Any]) -> Tensor:
-    """The same, with rows sorted by experts, as transformers computes them by default."""
-    multiplied = torch.ops.transformers.grouped_mm_fallback
-    rows = y.reshape(-1, WIDTH)
-    shares, ids = F.linear(rows, w["router"]).softmax(-1).topk(TOP, -1)
-    shares, ids = (shares / shares.sum(-1, keepdim=True)).reshape(-1), ids.reshape(-1)
-    by_expert, order = ids.sort()
-    ends = torch.histc(by_expert.float(), EXPERTS, 0, EXPERTS - 1).cumsum(0, dtype=torch.int32)
-    each = rows[order // (TOP + bool(other.get("other_rows")))]
-    gate, up = multiplied(each, w["both"].transpose(1, 2), ends).chunk(2, -1)
-    found = multiplied(F.silu(gate) * up, w["each"].transpose(1, 2), ends)
-    found = found * (shares if other.get("shares_as_they_are") else shares[order])[:, None]
-    inverse = torch.empty_like(order).index_put((order,), torch.arange(len(order)))
-    found = found[order if other.get("sorted_twice") else inverse]
-    return found.view(-1, TOP, WIDTH).sum(1).view(y.shape)
 
 
 def heads_of(y: Tensor, name: str, w: Layer, other: dict[str, Any]) -> Tensor:
