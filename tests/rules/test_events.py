@@ -21,16 +21,14 @@ from pypm.rules.events import RULES, WITH_ROWS
 from pypm.rules.events.rules import mlp_block
 from pypm.timing import on_threads
 from tests.rules.capture import compile_to_graphs, fired
+from tests.rules.event_mixtures import EXPERTS, WIDTH, Layer, mixture, sorted_mixture
 
 torch.set_num_threads(1)
 
 HEADS, GROUPS, SIZE, CAPACITY = 4, 2, 8, 24
-WIDTH, INNER = 36, 40
-EXPERTS, TOP = 5, 2
+INNER = 40
 
 # --- functions ------------------------------------------------------------------------------------
-
-Layer = dict[str, Tensor]
 
 
 def operands(batch: int = 2, layers: int = 2, dtype: torch.dtype = torch.float64) -> list[Any]:
@@ -73,21 +71,6 @@ def mask_of(at: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(torch.arange(CAPACITY) <= at[:, None], 0.0, -torch.inf).to(dtype)[None, None]
 
 
-def mixture(y: Tensor, w: Layer, other: dict[str, Any]) -> Tensor:
-    """Experts by gathered weights, as transformers computes them where it compiles."""
-    rows = y.reshape(-1, WIDTH)
-    shares = F.linear(rows, w["router"]).softmax(-1)
-    shares, ids = shares.topk(TOP, -1, largest=not other.get("smallest"))
-    whole = shares.sum(-1, keepdim=True)
-    shares = (shares / (whole * 2 if other.get("halves") else whole)).reshape(-1)
-    shares = shares.bfloat16() if other.get("rounded_shares") else shares
-    ids, each = ids.reshape(-1), rows.repeat_interleave(TOP, 0)
-    gate, up = (w["both"][ids] @ each[..., None]).squeeze(-1).chunk(2, -1)
-    hidden = F.silu(gate) * (gate if other.get("gates_twice") else up)
-    found = (w["each"][ids] @ hidden[..., None]).squeeze(-1) * shares[:, None]
-    return found.view(-1, TOP, WIDTH).sum(1).view(y.shape)
-
-
 def heads_of(y: Tensor, name: str, w: Layer, other: dict[str, Any]) -> Tensor:
     z = F.linear(y, w[name])
     z = norm(z, w["n3"]) if other.get("norm_of_all_heads") and name == "q" else z
@@ -123,8 +106,8 @@ def decoder(
         if other.get("half"):
             y = y.bfloat16()
             w = {**w, **{name: w[name].bfloat16() for name in ("gate", "up", "down")}}
-        if other.get("experts"):
-            x = x + mixture(y, w, other)
+        if other.get("experts") or other.get("sorted"):
+            x = x + (sorted_mixture if other.get("sorted") else mixture)(y, w, other)
             written += [keys, values]
             continue
         hidden = F.silu(F.linear(y, w["gate"])) * F.linear(y, w["up"])
@@ -246,6 +229,21 @@ def test_near_misses_of_experts(other: str) -> None:
     assert not len(rewritten(args, experts=True, **{other: True})[1])
 
 
+@pytest.mark.parametrize("other", ["", "other_rows", "shares_as_they_are", "sorted_twice"])
+def test_experts_of_sorted_rows(other: str) -> None:
+    pytest.importorskip("transformers.integrations.moe")
+
+    def function(*args: Any) -> Any:
+        return decoder(*args, sorted=True, **{other: True})
+
+    args = operands(3, 1, torch.float32)
+    compiled, hook = compile_to_graphs(function, RULES, choose=every)
+    found = compiled(*args)
+    assert fired(hook.report()) == ([] if other else ["decoder_step"]), str(hook.report())
+    for ours, theirs in zip(found, function(*args), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
 def test_other_types_lengths_and_gradients() -> None:
     for dtype in (torch.float64, torch.float16):
         _, report = rewritten(operands(layers=1, dtype=dtype))
@@ -287,6 +285,11 @@ CONFIGS: Final[dict[str, Any]] = {
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, vocab_size=97, max_position_embeddings=128, sliding_window=None,
         num_local_experts=5, num_experts_per_tok=2, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    ),
+    "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
+        hidden_size=64, moe_intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=24, vocab_size=97, max_position_embeddings=128,
+        num_experts=5, num_experts_per_tok=2, pad_token_id=0, bos_token_id=1, eos_token_id=2,
         experts_implementation="batched_mm",
     ),
 }  # fmt: skip
@@ -388,7 +391,7 @@ def test_all_batches_by_one_build(
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", ["qwen3", "gpt2", "mixtral"])
+@pytest.mark.parametrize("name", ["qwen3_moe", "gpt2", "mixtral"])
 @torch.no_grad()
 def test_models_in_bfloat16(name: str) -> None:
     """Their logits are as near to those of float32 as in eager mode, after the same tokens."""
@@ -412,7 +415,7 @@ def test_models_in_bfloat16(name: str) -> None:
 @torch.no_grad()
 def test_by_torch_compile() -> None:
     """All of Inductor, which calls the kernel without Python and writes caches in place."""
-    model = model_of("mixtral")
+    model = model_of("qwen3_moe")
     hook = inductor.Pass(RULES, choose=every)
     with inductor.uncached():
         compiled = torch.compile(step_of(model), options=hook.options(), dynamic=False)

@@ -162,7 +162,9 @@ def last_of(last, operands, width):
     mixture = last.mixture
     if mixture is None:
         return dense_of(last.inner, last.down, operands, width)
-    both, down, hidden = mixture.both, mixture.down, mixture.size
+    experts = mixture.experts
+    both, down, hidden = experts.both, experts.down, experts.size
+    require(experts.count == mixture.top, "rows are not those of the chosen experts")
     require(mixture.type == torch.float32, "shares of experts are not computed in float32")
     require_numbers((*both.shape, *down.shape, hidden))
     router = operands.matrix(mixture.router, width)
@@ -176,7 +178,7 @@ def last_of(last, operands, width):
     return {
         "gate": gate,
         "up": up,
-        "activation": mixture.activation,
+        "activation": experts.activation,
         "down": MatrixOperand(operands.place(down), None, True, hidden, width),
         "experts": ExpertChoice(
             router, mixture.top, mixture.normalized, mixture.type_of_rows == torch.bfloat16
@@ -184,10 +186,12 @@ def last_of(last, operands, width):
     }
 
 
-def written(match):
+def written(layers, match):
     """Return for each cache, by its traced value, the traced index at which it is written, and the
     caches by the nodes of the match that write them.
     """
+    attentions = [layer.attention for layer in layers]
+    caches = {id(cache) for each in attentions for cache in (each.keys, each.values)}
     traced = dict(zip(match.region.inputs, match.inputs, strict=True))
     indices, writes = {}, {}
     for node in match.region.nodes:
@@ -195,9 +199,11 @@ def written(match):
         if name not in ("aten.index_put", "aten.index_copy"):
             continue
         cache, *rest = node.args
+        if id(traced.get(cache)) not in caches:
+            continue
         index = [None, None, rest[1]] if name == "aten.index_copy" else [*rest[0]]
         require(len(index) == 3 and index[:2] == [None, None], "caches are written elsewhere")
-        require(cache in traced and index[2] in traced, "an index is computed in the stack")
+        require(index[2] in traced, "an index is computed in the stack")
         require(id(traced[cache]) not in indices, "a cache is written twice")
         indices[id(traced[cache])] = traced[index[2]]
         writes[node] = traced[cache]
@@ -245,7 +251,7 @@ def stack_of(x, layers, match):
     require_numbers((heads, groups, size))
     require(groups and heads % groups == 0, "heads do not divide into groups")
     step = x.shape[-1], groups, heads // groups, size
-    indices, writes = written(match)
+    indices, writes = written(layers, match)
     found = []
     for layer in layers:
         at = [indices.get(id(cache)) for cache in (layer.attention.keys, layer.attention.values)]
