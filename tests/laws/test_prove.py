@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pypm import let, pattern, rule, var
 from pypm.fx import aten
 from pypm.laws.verdicts import Open, Proved, Refuted
-from pypm.rules import activation, norm
+from pypm.rules import activation, epilogue, norm
 from pypm.tools import prove
 
 
@@ -220,7 +220,8 @@ def test_operators_without_a_meaning_are_named() -> None:
 
 
 def test_shipped_rules_are_proved() -> None:
-    laws = prove([norm.rms_norm, norm.layer_norm, activation.whole])
+    few_rows = epilogue.linear_of_few_rows
+    laws = prove([norm.rms_norm, norm.layer_norm, norm.scaled_unit, activation.whole, few_rows])
     assert laws.ok, str(laws)
     words = [each["verdict"] for each in json.loads(laws.to_json())]
-    assert words == ["proved"] * 3
+    assert words == ["proved"] * 5

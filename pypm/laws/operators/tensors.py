@@ -65,7 +65,9 @@ def each(function: Callable[..., Scalar], *tensors: Indexed) -> Indexed:
 
 
 def permuted(x: Indexed, dims: Sequence[int]) -> Indexed:
-    """Return a tensor whose dimension i is the dimension `dims[i]` of x."""
+    """Return a tensor whose dimension i is the dimension `dims[i]` of x. Raises SizesDiffer."""
+    if len(dims) != x.rank:
+        raise SizesDiffer(x.rank, len(dims))
     back = sorted(range(len(dims)), key=lambda i: dims[i])
     shape = tuple(x.shape[d] for d in dims)
     return Indexed(shape, lambda place: x.value(*(place[b] for b in back)))
