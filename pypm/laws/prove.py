@@ -18,13 +18,13 @@ from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.patterns.ways import Way, place_of
 from pypm.laws.refutation.refuting import LawBroken, difference
 from pypm.laws.sizes import Size, World, is_number
-from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
+from pypm.laws.verdicts import Law, Laws, Open, ProofExtent, Proved, Refuted
 
 __all__ = ["prove"]
 
 SMALL: Final = (None, 0, 1, 2, 3)
-"""Where bodies decline otherwise: the number of a size that has a small sample, 0 for none; sizes
-that a body found to be unequal are also made equal.
+"""Samples that are tried, each where bodies decline otherwise: None for large sizes; a number for a
+small one of the size with that number, 0 for none; sizes that differ are then also made equal.
 """
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
@@ -46,7 +46,7 @@ def prove(rules: Rules, *, contracts: Contracts | None = None) -> Laws:
 
 
 def _verdict(rule: Rule, contracts: Contracts) -> Law:
-    nothing = Extent(0, 0, (), (), (), False)
+    nothing = ProofExtent(0, 0, (), (), (), False)
     if rule.redraws:
         return Open(rule.name, "the replacement samples its own random numbers", nothing)
     if rule.communicates:
@@ -131,7 +131,9 @@ def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:
     return found
 
 
-def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]) -> Extent:
+def _extent(
+    proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]
+) -> ProofExtent:
     ranks = {
         side.tensor.rank
         for o in proved
@@ -140,7 +142,7 @@ def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Ou
         if isinstance(side, Formula)
     }
     everything = [*proved, *(o for _, outcomes in lemmas.values() for o in outcomes)]
-    return Extent(
+    return ProofExtent(
         len(proved),
         len(lemmas),
         tuple(sorted(ranks)),

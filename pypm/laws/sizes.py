@@ -22,9 +22,9 @@ __all__ = [
     "SIGNS",
     "Assumed",
     "Contradiction",
-    "Number",
     "Real",
     "Size",
+    "SymbolicNumber",
     "World",
     "form_of",
     "is_number",
@@ -179,7 +179,7 @@ class World:
         number = int(str(symbol[1])[1:].rstrip("'"))
         return number <= self.frozen[symbol[0] == "symbol"]
 
-    def note(self, left: Number, sign: str, right: Value) -> None:
+    def note(self, left: SymbolicNumber, sign: str, right: Value) -> None:
         """Record a condition."""
         if self.watched:
             other = form_of(right)
@@ -269,11 +269,11 @@ def _ones(product: Poly, value: Poly) -> Iterable[tuple[Factor, Poly]]:
             yield of, rational(1)
 
 
-_Compare: TypeAlias = Callable[["Number", Value], bool]
+_Compare: TypeAlias = Callable[["SymbolicNumber", Value], bool]
 
 
 def _comparison(name: str, sign: str, opposite: str) -> _Compare:
-    def compare(self: Number, other: Value) -> bool:
+    def compare(self: SymbolicNumber, other: Value) -> bool:
         base = int if isinstance(self, int) else float
         known = getattr(base, name)(self, other)
         if known is NotImplemented:
@@ -288,7 +288,7 @@ def _comparison(name: str, sign: str, opposite: str) -> _Compare:
     return compare
 
 
-class Number(Unresolved):
+class SymbolicNumber(Unresolved):
     """A number with a form."""
 
     world: World
@@ -323,7 +323,7 @@ class Number(Unresolved):
 def _arithmetic(
     combine: Callable[[Poly, Poly], Poly], swapped: bool = False
 ) -> Callable[..., Value]:
-    def method(self: Number, other: Value) -> Value:
+    def method(self: SymbolicNumber, other: Value) -> Value:
         if not is_number(other):
             return NotImplemented
         a, b = (form_of(other), self.form) if swapped else (self.form, form_of(other))
@@ -338,7 +338,7 @@ def _ratio(a: Poly, b: Poly) -> Poly:
     return a * power(b, -1)
 
 
-class Size(Number, int):
+class Size(SymbolicNumber, int):
     """The size of a dimension, or an integer computed from sizes."""
 
     def __new__(cls, world: World, sample: int, form: Poly) -> Self:
@@ -399,7 +399,7 @@ class Size(Number, int):
         raise Contradiction(f"{shown(self.form)} divided by {shown(by)}")
 
 
-class Real(Number, float):
+class Real(SymbolicNumber, float):
     """A number that is no size, such as an eps."""
 
     def __new__(cls, world: World, sample: float, form: Poly) -> Self:

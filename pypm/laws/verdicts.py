@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Final, TypeAlias, assert_never
 
-__all__ = ["WORDS", "Extent", "Law", "Laws", "Open", "Proved", "Refuted", "extent"]
+__all__ = ["WORDS", "Law", "Laws", "Open", "ProofExtent", "Proved", "Refuted", "extent"]
 
 
 @dataclass(frozen=True)
-class Extent:
+class ProofExtent:
     """The extent of a verdict."""
 
     cases: int
@@ -33,7 +33,7 @@ class Proved:
     """Both sides are equal over the reals, for all sizes within the extent."""
 
     rule: str
-    scope: Extent
+    scope: ProofExtent
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Refuted:
 
     rule: str
     counterexample: str
-    scope: Extent
+    scope: ProofExtent
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Open:
 
     rule: str
     reason: str
-    scope: Extent
+    scope: ProofExtent
     left: str = ""
     right: str = ""
     """The normal forms of both sides where they part, if they do."""
@@ -105,7 +105,7 @@ def _lines(verdict: Law) -> Iterator[str]:
             assert_never(verdict)
 
 
-def extent(scope: Extent) -> str:
+def extent(scope: ProofExtent) -> str:
     """Return an extent in words."""
     ranks = ", ".join(map(str, scope.ranks))
     parts = [f"all sizes of rank {ranks}", f"{scope.cases} cases by {scope.lemmas} lemmas"]

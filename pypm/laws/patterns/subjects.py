@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pypm.core.guards import Apply, Guard
 from pypm.core.terms import Unmade, Value
 
-__all__ = ["Subject", "is_of_none"]
+__all__ = ["GuardedName", "is_of_none"]
 
 
-class Subject(Unmade):
+class GuardedName(Unmade):
     """A name of a way as guards see it: attributes of its value, where they are known."""
 
     __slots__ = ("_ask", "_value")
