@@ -25,6 +25,7 @@ from pypm.core.rules import (
     Unless,
     as_exactness,
 )
+from pypm.core.terms import Value
 from pypm.core.wellformed import bound_after_all
 from pypm.diagnostics import Diagnostic, PatternError, Span
 from pypm.lang.capture import Captured, Located, capture
@@ -50,16 +51,16 @@ keep: Final = Marker("keep")
 
 
 @overload
-def pattern(function: Callable[..., object]) -> PatternFunction: ...
+def pattern(function: Callable[..., Value]) -> PatternFunction: ...
 @overload
 def pattern(
-    *, through: PatternFunction | None = None, means: Callable[..., object] | None = None
+    *, through: PatternFunction | None = None, means: Callable[..., Value] | None = None
 ) -> Callable[[Callable[..., object]], PatternFunction]: ...
 def pattern(
-    function: Callable[..., object] | None = None,
+    function: Callable[..., Value] | None = None,
     *,
     through: PatternFunction | None = None,
-    means: Callable[..., object] | None = None,
+    means: Callable[..., Value] | None = None,
 ) -> PatternFunction | Callable[[Callable[..., object]], PatternFunction]:
     """Make a pattern of a function, or add an alternate to the pattern of that name.
 
@@ -79,16 +80,16 @@ def pattern(
     if function is not None:
         return _pattern(function, None, None, frame)
 
-    def decorate(function: Callable[..., object]) -> PatternFunction:
+    def decorate(function: Callable[..., Value]) -> PatternFunction:
         return _pattern(function, through, means, frame)
 
     return decorate
 
 
 def _pattern(
-    function: Callable[..., object],
+    function: Callable[..., Value],
     through: PatternFunction | None,
-    means: Callable[..., object] | None,
+    means: Callable[..., Value] | None,
     frame: FrameType,
 ) -> PatternFunction:
     """Return the pattern of a definition whose decorator runs in `frame`. Raises PatternError."""

@@ -47,7 +47,7 @@ class NamedPattern(Growing):
     given: Mapping[str, NamedPattern] = field(default_factory=dict, repr=False)
     """The patterns that the pattern parameters of an instance stand for."""
     instances: dict[tuple[NamedPattern, ...], Self] = field(default_factory=dict, repr=False)
-    means: Callable[..., object] | None = field(default=None, repr=False)
+    means: Callable[..., Value] | None = field(default=None, repr=False)
     """The meaning of all alternates, as a function of the parameters for values."""
     is_pattern_form: ClassVar[bool] = True
 

@@ -16,7 +16,7 @@ from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Key, Lemma, Make, Outcome, takes_shape, tried
 from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.valuation import Valuation
-from pypm.laws.patterns.ways import Rejected, Slot, Way
+from pypm.laws.patterns.ways import NotMatched, Way, WayName
 from pypm.laws.signatures import instance, signature
 from pypm.laws.sizes import World
 from pypm.laws.spellings import Spelling, Spellings
@@ -33,7 +33,7 @@ def meaning_of(definition: Definition, values: Sequence[Given], formulas: Formul
         with running(formulas):
             found = definition.means(*given)
     except IndexError:
-        raise Rejected("an operand of too few dimensions") from None
+        raise NotMatched("an operand of too few dimensions") from None
     except (TypeError, AttributeError) as error:
         if None in values:  # nothing has a meaning only where the author says which
             return None
@@ -134,7 +134,7 @@ class Contracts:
 
         return make
 
-    def valuation(self, way: Way, formulas: Formulas, given: Mapping[Slot, Given]) -> Valuation:
+    def valuation(self, way: Way, formulas: Formulas, given: Mapping[WayName, Given]) -> Valuation:
         """Return a valuation of a way that notes what its calls take for granted."""
         return Valuation(way, formulas, self, given)
 

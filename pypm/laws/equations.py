@@ -16,7 +16,7 @@ from pypm.laws.forms.printing import shown
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.patterns.ways import Choices, Rejected
+from pypm.laws.patterns.ways import Choices, NotMatched
 from pypm.laws.sizes import Assumed, Contradiction, World, form_of
 from pypm.laws.verdicts import Parted
 
@@ -42,7 +42,7 @@ class Equation:
 
 def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Built:
     """Return the equation or value that `build` makes, again and again until no symbol has to be
-    something else. Raises Rejected, and NoMeaning, also after the `DEADLINE`.
+    something else. Raises NotMatched, and NoMeaning, also after the `DEADLINE`.
     """
     if process_time() > DEADLINE.get():
         raise NoMeaning("it takes longer than was allowed")
@@ -58,16 +58,16 @@ def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Buil
                 world.unify(*differ.sizes)
             except Indivisible as differ:
                 _ = world.sized(form_of(differ.sizes[0])) // world.sized(form_of(differ.sizes[1]))
-            raise Rejected("sizes that differ")
+            raise NotMatched("sizes that differ")
         except Assumed as assumed:
             for symbol, form in assumed.forms.items():
                 if symbol in assumptions:
-                    raise Rejected("sizes that depend on themselves") from None
+                    raise NotMatched("sizes that depend on themselves") from None
                 assumptions[symbol] = form
                 choices.settle(symbol, form)
         except Contradiction as why:
-            raise Rejected(str(why)) from None
-    raise Rejected("sizes that are not settled")
+            raise NotMatched(str(why)) from None
+    raise NotMatched("sizes that are not settled")
 
 
 def compared(equation: Equation) -> Parted | None:

@@ -15,7 +15,7 @@ from pypm.laws.operators.parts import Site
 from pypm.laws.result_shapes import result_shape
 from pypm.laws.sizes import Size, World, form_of, is_number
 
-__all__ = ["ANYTHING", "Evaluation", "Formula", "Formulas"]
+__all__ = ["ANYTHING", "Formula", "FormulaValues", "Formulas"]
 
 
 HELP: Final = (
@@ -69,7 +69,7 @@ class Formula:
 
 
 @dataclass
-class Evaluation:
+class FormulaValues:
     """Values of formulas in an algebra, memoized."""
 
     algebra: Algebra
@@ -150,7 +150,7 @@ class Formulas:
         """Names of kernels whose reference was computed in their place."""
         self.reads = 0
         self._names: set[str] = set()
-        self._evaluation = Evaluation(self.algebra, _same, _same, _symbolic)
+        self._evaluation = FormulaValues(self.algebra, _same, _same, _symbolic)
 
     def read(self, shape: Sequence[Given], kind: str = "real", name: str = "") -> Formula:
         """Return a variable of this shape. A name that is taken is replaced by another."""

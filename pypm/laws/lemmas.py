@@ -11,7 +11,7 @@ from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.equations import Equation, compared, settled
 from pypm.laws.formulas import Formulas
 from pypm.laws.patterns.domains import Domains
-from pypm.laws.patterns.ways import Choices, Impossible, Rejected, Way
+from pypm.laws.patterns.ways import Choices, Impossible, NotMatched, Way
 from pypm.laws.signatures import Signature
 from pypm.laws.sizes import World
 from pypm.laws.verdicts import Parted
@@ -109,7 +109,7 @@ def outcome_of(make: Make, choices: Choices) -> Outcome:
         return Outcome("declined", way, declined.reason)
     except Impossible as why:
         return Outcome("impossible", way, str(why))
-    except Rejected as why:
+    except NotMatched as why:
         return Outcome("rejected", way, str(why))
     except NoMeaning as missing:
         return Outcome("open", way, str(missing), help=missing.help)
@@ -126,7 +126,7 @@ class Declined(Exception):
 
 
 class Lemmas(Protocol):
-    """What a valuation knows of patterns that are called."""
+    """The knowledge of patterns that a valuation asks for."""
 
     domains: Domains
 

@@ -20,14 +20,14 @@ from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.patterns.ways import Way, place_of
 from pypm.laws.refutation.refuting import LawBroken, difference
 from pypm.laws.sizes import Size, World, is_number
-from pypm.laws.verdicts import Extent, Law, Laws, Open, Proved, Refuted
+from pypm.laws.verdicts import Law, Laws, Open, ProofExtent, Proved, Refuted
 
 __all__ = ["equations", "prove"]
 
 OF_EFFECTS: Final = "only a rule that computes the same values can be proved"
 SMALL: Final = (None, 0, 1, 2, 3)
-"""Where bodies decline otherwise: the number of a size that has a small sample, 0 for none; sizes
-that a body found to be unequal are also made equal.
+"""Samples that are tried, each where bodies decline otherwise: None for large sizes; a number for a
+small one of the size with that number, 0 for none; sizes that differ are then also made equal.
 """
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
@@ -71,7 +71,7 @@ def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
         "communicates" if rule.communicates else ""
     )
     if effect:
-        nothing = Extent(0, 0, (), (), (), False)
+        nothing = ProofExtent(0, 0, (), (), (), False)
         return Open(rule.name, f"the replacement {effect}", nothing, help=OF_EFFECTS), []
     outcomes: list[Outcome] = []
     for small in SMALL:
@@ -187,7 +187,9 @@ def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:
     return found
 
 
-def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]) -> Extent:
+def _extent(
+    proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]
+) -> ProofExtent:
     ranks = {
         side.tensor.rank
         for o in proved
@@ -196,7 +198,7 @@ def _extent(proved: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Ou
         if isinstance(side, Formula)
     }
     everything = [*proved, *(o for _, outcomes in lemmas.values() for o in outcomes)]
-    return Extent(
+    return ProofExtent(
         len(proved),
         len(lemmas),
         tuple(sorted(ranks)),

@@ -23,9 +23,9 @@ __all__ = [
     "SIGNS",
     "Assumed",
     "Contradiction",
-    "Number",
     "Real",
     "Size",
+    "SymbolicNumber",
     "World",
     "form_of",
     "is_number",
@@ -206,7 +206,7 @@ class World:
         self.hypotheses.append((form, OPPOSITES[sign]))
         return not _is_decided(form)
 
-    def note(self, left: Number, sign: str, right: Value) -> None:
+    def note(self, left: SymbolicNumber, sign: str, right: Value) -> None:
         """Record a comparison: a condition, or a hypothesis."""
         other = form_of(right)
         if not self.watched:
@@ -259,11 +259,11 @@ def form_of(value: Value) -> Poly:
     raise Contradiction(f"{value!r} is no number")
 
 
-_Compare: TypeAlias = Callable[["Number", Value], bool]
+_Compare: TypeAlias = Callable[["SymbolicNumber", Value], bool]
 
 
 def _comparison(name: str, sign: str, opposite: str) -> _Compare:
-    def compare(self: Number, other: Value) -> bool:
+    def compare(self: SymbolicNumber, other: Value) -> bool:
         base = int if isinstance(self, int) else float
         known = getattr(base, name)(self, other)
         if known is NotImplemented:
@@ -278,7 +278,7 @@ def _comparison(name: str, sign: str, opposite: str) -> _Compare:
     return compare
 
 
-class Number(Unresolved):
+class SymbolicNumber(Unresolved):
     """A number with a form."""
 
     world: World
@@ -313,7 +313,7 @@ class Number(Unresolved):
 def _arithmetic(
     combine: Callable[[Poly, Poly], Poly], swapped: bool = False
 ) -> Callable[..., Value]:
-    def method(self: Number, other: Value) -> Value:
+    def method(self: SymbolicNumber, other: Value) -> Value:
         if not is_number(other):
             return NotImplemented
         a, b = (form_of(other), self.form) if swapped else (self.form, form_of(other))
@@ -328,7 +328,7 @@ def _ratio(a: Poly, b: Poly) -> Poly:
     return a * power(b, -1)
 
 
-class Size(Number, int):
+class Size(SymbolicNumber, int):
     """The size of a dimension, or an integer computed from sizes."""
 
     def __new__(cls, world: World, sample: int, form: Poly) -> Self:
@@ -389,7 +389,7 @@ class Size(Number, int):
         raise Contradiction(f"{shown(self.form)} divided by {shown(by)}")
 
 
-class Real(Number, float):
+class Real(SymbolicNumber, float):
     """A number that is no size, such as an eps."""
 
     def __new__(cls, world: World, sample: float, form: Poly) -> Self:

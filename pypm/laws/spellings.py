@@ -20,9 +20,9 @@ from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import MOST_WAYS, Key, Lemma, Lemmas, Outcome, outcome_of
-from pypm.laws.patterns.valuation import Entered, entered
+from pypm.laws.patterns.valuation import entered
 from pypm.laws.patterns.variables import is_several, parts_of
-from pypm.laws.patterns.ways import Choices, Impossible, Rejected, Replay, Way
+from pypm.laws.patterns.ways import Choices, Entered, Impossible, NotMatched, Replay, Way
 from pypm.laws.signatures import FREE, Signature, instance, signature
 from pypm.laws.sizes import Contradiction, World
 
@@ -32,7 +32,7 @@ DEEPEST: Final = 1
 """Levels of recursion of ways that stand for others."""
 SYMBOLS: Final = ("size", "symbol")
 ROUNDS: Final = 4
-"""How often the ways of a recursive pattern are tried, each time with those found before."""
+"""The most times that the ways of a recursive pattern are tried, with those found before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class Spelling:
 
     @property
     def depth(self) -> int:
-        """How often the pattern is entered within itself."""
+        """The number of times that the pattern is entered within itself."""
         return _depth(self.taken, id(self.lemma.definition))
 
 
@@ -98,7 +98,7 @@ def _depth(taken: Sequence[tuple[str, Given]], definition: int) -> int:
 
 @dataclass
 class _Found:
-    """What is known of a lemma: ways that stand for all, and the outcomes of all ways."""
+    """Knowledge about a lemma: ways that stand for all, and the outcomes of all ways."""
 
     spellings: list[Spelling] = field(default_factory=list)
     outcomes: dict[tuple[tuple[str, Given], ...], Outcome] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Spellings:
             new = settled(0, choices, build)
         except Impossible as why:
             return Outcome("impossible", way, str(why))
-        except Rejected as why:
+        except NotMatched as why:
             return Outcome("rejected", way, str(why))
         except NoMeaning as missing:
             return Outcome("open", way, str(missing))
@@ -229,7 +229,7 @@ class Spellings:
                 try:
                     world.unify(formulas.sizes(two.result), formulas.sizes(one.result))
                 except Contradiction as why:
-                    raise Rejected(str(why)) from None
+                    raise NotMatched(str(why)) from None
             return Equation(formulas, _compared(one), _compared(two))
 
         return outcome_of(make, Choices()).kind == "proved"

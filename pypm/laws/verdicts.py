@@ -11,11 +11,11 @@ from pypm.fields import Plain
 
 __all__ = [
     "WORDS",
-    "Extent",
     "Law",
     "Laws",
     "Open",
     "Parted",
+    "ProofExtent",
     "Proved",
     "Refuted",
     "extent",
@@ -24,7 +24,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Extent:
+class ProofExtent:
     """The extent of a verdict."""
 
     cases: int
@@ -57,7 +57,7 @@ class Proved:
     """Both sides are equal over the reals, for all sizes within the extent."""
 
     rule: str
-    scope: Extent
+    scope: ProofExtent
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Refuted:
 
     rule: str
     counterexample: str
-    scope: Extent
+    scope: ProofExtent
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Open:
 
     rule: str
     reason: str
-    scope: Extent
+    scope: ProofExtent
     sides: Parted | None = None
     """The normal forms of both sides, if they part."""
     help: str = ""
@@ -149,7 +149,7 @@ def parting(sides: Parted | None) -> Iterator[str]:
         yield f"only replacement: {sides.only_right}"
 
 
-def extent(scope: Extent) -> str:
+def extent(scope: ProofExtent) -> str:
     """Return an extent in words."""
     ranks = ", ".join(map(str, scope.ranks))
     parts = [f"all sizes of rank {ranks}", f"{scope.cases} cases by {scope.lemmas} lemmas"]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pypm.laws.algebra import Indexed
 from pypm.laws.equations import Equation, settled
-from pypm.laws.formulas import Evaluation, Formula, Formulas
+from pypm.laws.formulas import Formula, Formulas, FormulaValues
 from pypm.laws.patterns.ways import Choices
 from pypm.laws.refutation.floats import Floats
 from pypm.laws.sizes import World
@@ -58,7 +58,7 @@ def computed(function: Callable[..., object], inputs: Sequence[Tensor]) -> list[
             shape, lambda place: x[tuple(map(int, place))].item(), kind=formula.attributes["kind"]
         )
 
-    evaluation = Evaluation(Floats(), constant, lambda form: float(constant(form)), read)
+    evaluation = FormulaValues(Floats(), constant, lambda form: float(constant(form)), read)
     return [dense(x) for x in flat(evaluation.of(found))]
 
 

@@ -13,7 +13,7 @@ from pypm.laws.algebra import Given, Indexed, NoMeaning, Shape
 from pypm.laws.certified.raw import Raw, RawAlgebra
 from pypm.laws.contracts import Contracts
 from pypm.laws.equations import Equation, places
-from pypm.laws.formulas import Evaluation, Formula
+from pypm.laws.formulas import Formula, FormulaValues
 from pypm.laws.prove import equations
 
 __all__ = ["Certificates", "certificates", "written"]
@@ -64,7 +64,7 @@ def written(equation: Equation) -> Iterator[tuple[str, str]]:
 
         return Indexed(shape, at, kind=kind)
 
-    evaluation = Evaluation(algebra, lambda form: form, algebra.symbol, read)
+    evaluation = FormulaValues(algebra, lambda form: form, algebra.symbol, read)
     for one, two in zip(equation.left, equation.right, strict=True):
         left, right = evaluation.of(one), evaluation.of(two)
         for a, b in zip(_parts(left), _parts(right), strict=True):

@@ -103,7 +103,7 @@ class Poly:
             return self
         return Poly({m: c * number for m, c in self.terms.items()} if number else {})
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: Part) -> bool:
         if self is other:
             return True
         return isinstance(other, (Poly, int)) and self.terms == _poly(other).terms

@@ -12,13 +12,13 @@ from pypm.core.terms import UNDEFINED, VALUE, Unmade, Value
 from pypm.laws.algebra import Given
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
 
-__all__ = ["SHAPES", "Subject", "is_of_none", "known_attribute"]
+__all__ = ["SHAPES", "GuardedName", "is_of_none", "known_attribute"]
 
 SHAPES: Final = (VALUE, "shape", "rank", "dimension_rank", "numel")
 """Attributes of a value that do not tell what computes it."""
 
 
-class Subject(Unmade):
+class GuardedName(Unmade):
     """A name of a way as guards see it: attributes of its value, where they are known."""
 
     __slots__ = ("_ask", "_value")

@@ -10,7 +10,7 @@ from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guar
 from pypm.core.terms import VALUE, Value
 from pypm.laws.algebra import Given
 from pypm.laws.patterns.domains import of_argument
-from pypm.laws.patterns.ways import Applied, Meant, Names, Slot, Spelled, Tree, Way
+from pypm.laws.patterns.ways import AppliedOperator, Meant, Names, Spelled, Tree, Way, WayName
 
 __all__ = ["dtype_tests", "uses_of"]
 
@@ -39,13 +39,13 @@ def dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
     return []
 
 
-def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
+def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
     """Return how each slot is used: by its `.value`, in calls, as an operand or an argument."""
-    found: dict[Slot, dict[str, Given]] = {}
+    found: dict[WayName, dict[str, Given]] = {}
 
     def visit(tree: Tree) -> None:
         match tree:
-            case Slot():
+            case WayName():
                 found.setdefault(tree, {})["operand"] = True
             case Meant(definition, actuals):
                 for slot, parameter in zip(actuals, definition.parameters, strict=True):
@@ -55,10 +55,10 @@ def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
             case Spelled():
                 for slot in tree.actuals:
                     found.setdefault(slot, {}).setdefault("spelled", []).append(tree)
-            case Applied(operator, operands):
+            case AppliedOperator(operator, operands):
                 for operand in operands:
                     visit(operand)
-                if operator.name in MASKED and isinstance(operands[3], Slot):
+                if operator.name in MASKED and isinstance(operands[3], WayName):
                     found[operands[3]]["mask"] = True
 
     def read(expression: Expression, names: Names) -> None:
@@ -77,8 +77,10 @@ def uses_of(way: Way) -> dict[Slot, dict[str, Given]]:
         for expression, names in slot.lets:
             read(expression, names)
         for name, argument in slot.arguments.items():
-            if isinstance(argument.value, Slot):
-                operators = [t.operator.name for t in slot.described if isinstance(t, Applied)]
+            if isinstance(argument.value, WayName):
+                operators = [
+                    t.operator.name for t in slot.described if isinstance(t, AppliedOperator)
+                ]
                 domain = of_argument(name, *operators[:1])
                 found.setdefault(argument.value, {})["argument"] = domain
     for guard, names in way.guards:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Final
-
-import torch
 
 from pypm.core.guards import (
     Attribute,
@@ -29,26 +26,27 @@ from pypm.laws.formulas import ANYTHING, Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, takes_shape
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.operator_dims import count_dims
-from pypm.laws.patterns.subjects import SHAPES, Subject, is_of_none, known_attribute
+from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
 from pypm.laws.patterns.unknown_guards import is_about_sizes, lacks_a_dimension
 from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of
 from pypm.laws.patterns.ways import (
-    Applied,
+    AppliedOperator,
     Argument,
     Choices,
+    Entered,
     Impossible,
     Meant,
     Names,
-    Rejected,
-    Slot,
+    NotMatched,
     Spelled,
     Tree,
     Way,
+    WayName,
 )
 from pypm.laws.signatures import signed
 from pypm.laws.sizes import Contradiction, form_of, is_number
 
-__all__ = ["Entered", "Valuation", "entered"]
+__all__ = ["Valuation", "entered"]
 
 VIEWS: Final = named(
     "aten",
@@ -66,7 +64,7 @@ class Valuation:
     """Values of slots, computed where they are asked for."""
 
     def __init__(
-        self, way: Way, formulas: Formulas, lemmas: Lemmas, given: Mapping[Slot, Given]
+        self, way: Way, formulas: Formulas, lemmas: Lemmas, given: Mapping[WayName, Given]
     ) -> None:
         self._way = way
         self._formulas = formulas
@@ -74,21 +72,21 @@ class Valuation:
         self._lemmas = lemmas
         self._given = given
         self._results: dict[Spelled, Given] = {}
-        self._bound: dict[Slot, Given] = {}
+        self._bound: dict[WayName, Given] = {}
         """Values that calls bind."""
-        self._known: dict[Slot, Given] = {}
-        self._under_way: set[Slot] = set()
+        self._known: dict[WayName, Given] = {}
+        self._under_way: set[WayName] = set()
         self._equal: list[tuple[Given, Given]] = []
         """Values that views make equal: checked last, since guards say more of them."""
         self._whole: list[tuple[Given, Given]] = []
         """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
-        self.shapes: dict[Slot, tuple[Given, ...]] = {}
+        self.shapes: dict[WayName, tuple[Given, ...]] = {}
         """Shapes that are known beforehand."""
         self._variables = Variables(way, formulas, lemmas.domains, [*given.values()])
         self.dtypes = self._variables.dtypes
         self._uses = self._variables.uses
         self._aliases = {
-            tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, Slot)
+            tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, WayName)
         }
 
     def _pick(self, options: Sequence[Given], label: str) -> Given:
@@ -97,14 +95,14 @@ class Valuation:
     # --- guards ---
 
     def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
-        """Make all guards hold, and these values equal. Raises Rejected if that is not possible."""
+        """Make all guards hold, and these values equal. Raises NotMatched."""
         for guard, names in self._way.guards:
             self._guard(guard, names)
-        failed: Rejected | None = None
+        failed: NotMatched | None = None
         for one, two in (*equal, *self._equal):
             try:
                 self._unify(one, two)
-            except Rejected as why:  # another equation may say more
+            except NotMatched as why:  # another equation may say more
                 failed = failed or why
         if failed is not None:
             raise failed
@@ -116,12 +114,12 @@ class Valuation:
         try:
             self._world.unify(one, two)
         except Contradiction as why:
-            known = all(is_number(n) and form_of(n).constant is not None for n in (one, two))
-            raise (Impossible if known else Rejected)(str(why)) from None
+            is_known = all(is_number(n) and form_of(n).constant is not None for n in (one, two))
+            raise (Impossible if is_known else NotMatched)(str(why)) from None
 
     def _guard(self, guard: Guard, names: Names) -> None:
         if lacks_a_dimension(guard, lambda name: rank_of(self.value(names[name]))):
-            raise Rejected("a guard")
+            raise NotMatched("a guard")
         match guard:
             case Or(left, right):
                 known = self._holds(left, names) if is_of_none(left) else None
@@ -144,7 +142,7 @@ class Valuation:
             for one, two in list(self._world.unequal):  # the guard may hold where they are equal
                 self._unify(one, two)
             if not self._world.suppose(before):
-                raise Rejected("a guard")
+                raise NotMatched("a guard")
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
         return holds(guard, self._subjects(names))
@@ -152,12 +150,12 @@ class Valuation:
     def _evaluate(self, expression: Expression, names: Names) -> Value:
         return evaluate(expression, self._subjects(names))
 
-    def _subjects(self, names: Names) -> Callable[[str], Subject]:
-        return lambda name: Subject(
+    def _subjects(self, names: Names) -> Callable[[str], GuardedName]:
+        return lambda name: GuardedName(
             partial(self.value, names[name]), partial(self.attribute, names[name])
         )
 
-    def attribute(self, slot: Slot, name: str) -> Value:
+    def attribute(self, slot: WayName, name: str) -> Value:
         """Return what is known of an attribute of a slot's value, or UNDEFINED."""
         if name == "dtype":
             return self.dtypes.get(slot, UNDEFINED)
@@ -168,7 +166,7 @@ class Valuation:
             return UNDEFINED
         return known_attribute(self._formulas, value, name)
 
-    def _is_opaque(self, slot: Slot) -> bool:
+    def _is_opaque(self, slot: WayName) -> bool:
         """Return whether what computes a value is not to be looked at: others may as well."""
         while slot not in self._given and slot in self._aliases:
             slot = self._aliases[slot]
@@ -176,8 +174,8 @@ class Valuation:
 
     # --- values ---
 
-    def value(self, slot: Slot) -> Given:
-        """Return the value of a slot. Raises Rejected, NoMeaning."""
+    def value(self, slot: WayName) -> Given:
+        """Return the value of a slot. Raises NotMatched, NoMeaning."""
         if slot not in self._known:
             if slot in self._under_way:
                 raise NoMeaning(f"`{slot.name}` depends on itself")
@@ -188,7 +186,7 @@ class Valuation:
                 self._under_way.remove(slot)
         return self._known[slot]
 
-    def _computed(self, slot: Slot) -> Given:
+    def _computed(self, slot: WayName) -> Given:
         found: Given = UNDEFINED
         if slot.lets:
             found = self._evaluate(*slot.lets[0])
@@ -209,7 +207,7 @@ class Valuation:
         """Reject a way that binds a parameter to another kind of value than is given."""
         if isinstance(found, Formula) and isinstance(given, Formula):
             if is_several(found) or is_several(given):
-                raise Rejected("several tensors")
+                raise NotMatched("several tensors")
             self._unify(self._formulas.sizes(found), self._formulas.sizes(given))
         elif isinstance(found, (tuple, Record)) and type(found) is type(given):
             one, two = (list(parts_of(value)) for value in (found, given))
@@ -222,16 +220,16 @@ class Valuation:
         elif isinstance(found, Formula) or isinstance(given, Formula) or found != given:
             raise Impossible("another kind of value")
 
-    def tree(self, tree: Tree, slot: Slot | None = None) -> Given:
+    def tree(self, tree: Tree, slot: WayName | None = None) -> Given:
         """Return the value of a tree, which describes the slot."""
         match tree:
-            case Slot():
+            case WayName():
                 return self.value(tree)
             case Meant(definition, actuals):
                 return self._meant(definition, tuple(map(self.value, actuals)), slot)
             case Spelled():
                 return self._called(tree)
-            case Applied(operator, operands):
+            case AppliedOperator(operator, operands):
                 return self._applied(operator, operands, slot)
 
     def _called(self, call: Spelled) -> Given:
@@ -256,14 +254,16 @@ class Valuation:
                     self.dtypes.setdefault(slot, found.dtypes[inner])
         return self._results[call]
 
-    def _is_free(self, slot: Slot) -> bool:
+    def _is_free(self, slot: WayName) -> bool:
         """Return whether nothing but calls says the value of a name."""
         if slot in self._known or slot in self._given or slot in self._bound:
             return False
         is_operand = self._uses.get(slot, {}).get("operand")
         return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
 
-    def _meant(self, definition: Definition, values: tuple[Given, ...], slot: Slot | None) -> Given:
+    def _meant(
+        self, definition: Definition, values: tuple[Given, ...], slot: WayName | None
+    ) -> Given:
         """Return the meaning of a call. Where it says how the result depends on its own shape, that
         is what guards say, or any of the same elements.
         """
@@ -282,7 +282,7 @@ class Valuation:
             self._equal.append((self._formulas.sizes(found), shape))
         return found
 
-    def _shape(self, own: tuple[Given, ...], slot: Slot | None) -> tuple[Given, ...]:
+    def _shape(self, own: tuple[Given, ...], slot: WayName | None) -> tuple[Given, ...]:
         """Return the shape of a view of a tensor of the shape `own`: what guards say, or new."""
         found = self._said_shape(slot)
         if found is not None:
@@ -291,7 +291,7 @@ class Valuation:
         chosen = self._pick([None, *ranks], "shape")
         return own if chosen is None else tuple(self._world.size() for _ in range(chosen))
 
-    def _applied(self, operator: Operator, trees: tuple[Tree, ...], slot: Slot | None) -> Given:
+    def _applied(self, operator: Operator, trees: tuple[Tree, ...], slot: WayName | None) -> Given:
         said = slot.arguments if slot else {}
         if operator == LITERAL:
             return self._literal(said)
@@ -325,7 +325,7 @@ class Valuation:
     def _argument(self, argument: Argument) -> Given:
         said = argument.value
         if said is not None:
-            found = self.value(said) if isinstance(said, Slot) else self._evaluate(*said)
+            found = self.value(said) if isinstance(said, WayName) else self._evaluate(*said)
             return ANYTHING if found is UNDEFINED else found
         if argument.length is None:
             return ANYTHING
@@ -333,7 +333,7 @@ class Valuation:
         items = [Argument(argument.items.get(i)) for i in range(int(length))]  # type: ignore[call-overload]
         return tuple(map(self._argument, items))
 
-    def _view(self, operator: Operator, operands: list[Given], slot: Slot | None) -> Formula:
+    def _view(self, operator: Operator, operands: list[Given], slot: WayName | None) -> Formula:
         """Return a view in any shape, which guards decide."""
         x: Formula = operands[0]
         own = self._formulas.sizes(x)
@@ -345,7 +345,7 @@ class Valuation:
             return x
         if kind == "expand":
             if rank < len(own):
-                raise Rejected("fewer dimensions")
+                raise NotMatched("fewer dimensions")
             for n, m in zip(own[::-1], sizes[::-1], strict=False):
                 if n != 1:
                     self._equal.append((n, m))
@@ -353,7 +353,7 @@ class Valuation:
         self._equal.append((prod(own), prod(sizes)))
         return self._formulas.apply("aten.view", [x], {}, sizes)
 
-    def _said_shape(self, slot: Slot | None) -> tuple[Given, ...] | None:
+    def _said_shape(self, slot: WayName | None) -> tuple[Given, ...] | None:
         """Return the shape that a guard says of a slot, or of a name for the same value."""
         while slot is not None:
             if slot in self.shapes:
@@ -369,7 +369,7 @@ class Valuation:
 
     # --- variables ---
 
-    def _bound_or_leaf(self, slot: Slot) -> Given:
+    def _bound_or_leaf(self, slot: WayName) -> Given:
         for call in self._uses.get(slot, {}).get("spelled", ()):
             if self._is_free(slot):
                 self._called(call)
@@ -378,17 +378,6 @@ class Valuation:
         if VALUE not in slot.arguments:
             return self._variables.value(slot)
         return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
-
-
-@dataclass(frozen=True)
-class Entered:
-    """A pattern entered by choices: its result, and the values of its parameters."""
-
-    result: Given
-    values: tuple[Given, ...]
-    slots: tuple[Slot, ...]
-    dtypes: Mapping[Slot, torch.dtype]
-    way: Way
 
 
 def entered(
@@ -400,7 +389,7 @@ def entered(
     notes: list[Given],
 ) -> Entered:
     """Return what a pattern computes by choices, for values of its parameters; `UNDEFINED` stands
-    for those that the pattern binds. Raises Rejected, NoMeaning.
+    for those that the pattern binds. Raises NotMatched, NoMeaning.
     """
     way = Way(choices)
     way.notes = notes

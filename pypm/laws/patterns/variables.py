@@ -13,7 +13,7 @@ from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.patterns.domains import DIMS, NUMBER, PLACE, SIZE, TENSOR, UNKNOWN, Domain, Domains
 from pypm.laws.patterns.uses import dtype_tests, uses_of
-from pypm.laws.patterns.ways import Slot, Way
+from pypm.laws.patterns.ways import Way, WayName
 
 __all__ = ["Variables", "given_number", "is_several", "parts_of", "rank_of"]
 
@@ -32,7 +32,7 @@ class Variables:
         self._formulas = formulas
         self._world = formulas.world
         self._domains = domains
-        self.dtypes: dict[Slot, torch.dtype] = {}
+        self.dtypes: dict[WayName, torch.dtype] = {}
         self.uses = uses_of(way)
         ranks = [x.tensor.rank for x in given if isinstance(x, Formula) and not is_several(x)]
         self._rank: int | None = ranks[0] if ranks else None
@@ -41,7 +41,7 @@ class Variables:
     def _pick(self, options: Sequence[Given], label: str) -> Given:
         return self._choices.pick(lambda: options, label)
 
-    def value(self, slot: Slot) -> Given:
+    def value(self, slot: WayName) -> Given:
         """Return a value of one of the kinds that a name may stand for. Raises NoMeaning."""
         uses = self.uses.get(slot, {})
         if uses.get("value"):
@@ -74,7 +74,7 @@ class Variables:
         dims = range(self._rank)
         return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
 
-    def _tensor(self, slot: Slot) -> Formula:
+    def _tensor(self, slot: WayName) -> Formula:
         dtype, kind = self._type(slot)
         if dtype is not None:
             self.dtypes[slot] = dtype
@@ -96,7 +96,7 @@ class Variables:
         alike += [(0,) + (1,) * (rank - 2)] if rank > 2 else []
         return list(dict.fromkeys((*alike, (0,), (0, 0), ())))
 
-    def _type(self, slot: Slot) -> tuple[torch.dtype | None, str]:
+    def _type(self, slot: WayName) -> tuple[torch.dtype | None, str]:
         """Return the type that a guard says, and whether it is of numbers or truth values."""
         for guard, names in self._guards:
             for tested, expected in dtype_tests(guard):

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import singledispatchmethod
 from typing import TypeAlias
 
+import torch
+
 from pypm.core.guards import (
     And,
     Apply,
@@ -42,26 +44,27 @@ from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.polynomials import Factor, Poly
 
 __all__ = [
-    "Applied",
+    "AppliedOperator",
     "Argument",
     "Choices",
+    "Entered",
     "Impossible",
     "Meant",
-    "Rejected",
+    "NotMatched",
     "Replay",
-    "Slot",
     "Spelled",
     "Tree",
     "Way",
+    "WayName",
     "place_of",
 ]
 
 
-class Rejected(Exception):
+class NotMatched(Exception):
     """No graph is matched in this way, or none of the sizes that were chosen."""
 
 
-class Impossible(Rejected):
+class Impossible(NotMatched):
     """No graph is matched in this way, whatever the sizes."""
 
 
@@ -91,12 +94,12 @@ class Choices:
     def pick(self, options: Callable[[], Sequence[Given]], label: str = "") -> Given:
         """Return the next choice among options, which are asked for once for each script's start.
 
-        Raises Rejected if there are none.
+        Raises NotMatched if there are none.
         """
         if self.at == len(self.script):
             found = options()
             if not found:
-                raise Rejected(f"{label} takes no such arguments")
+                raise NotMatched(f"{label} takes no such arguments")
             self.script.append(0)
             self.options.append(found)
             self.labels.append(label)
@@ -136,16 +139,16 @@ class Replay(Choices):
         self._left = [(label, one) for label, one in taken if label not in known]
 
     def pick(self, options: Callable[[], Sequence[Given]], label: str = "") -> Given:
-        """Return the next choice with this label. Raises Rejected if there is none."""
+        """Return the next choice with this label. Raises NotMatched if there is none."""
         for place, (other, chosen) in enumerate(self._left):
             if other == label:
                 del self._left[place]
                 return chosen
-        raise Rejected("a choice that was not made")
+        raise NotMatched("a choice that was not made")
 
 
 @dataclass(eq=False)
-class Slot:
+class WayName:
     """A name of a way, with what describes it."""
 
     name: str
@@ -165,7 +168,7 @@ class Argument:
 
 
 @dataclass(eq=False)
-class Applied:
+class AppliedOperator:
     """An operator applied to trees."""
 
     operator: Operator
@@ -177,7 +180,7 @@ class Meant:
     """A call of a pattern that says what it means."""
 
     definition: Definition
-    actuals: tuple[Slot, ...]
+    actuals: tuple[WayName, ...]
 
 
 @dataclass(eq=False)
@@ -187,12 +190,12 @@ class Spelled:
     definition: Definition
     around: tuple[Definition, ...]
     """The recursive definitions around it, innermost first, which it may call."""
-    actuals: tuple[Slot, ...]
+    actuals: tuple[WayName, ...]
 
 
-Tree: TypeAlias = Slot | Applied | Meant | Spelled
-Names: TypeAlias = Mapping[str, Slot]
-Said: TypeAlias = tuple[Expression, Names] | Slot
+Tree: TypeAlias = WayName | AppliedOperator | Meant | Spelled
+Names: TypeAlias = Mapping[str, WayName]
+Said: TypeAlias = tuple[Expression, Names] | WayName
 """The value of an argument: that of an expression, or of a name that it binds."""
 _Frames: TypeAlias = tuple[Definition, ...]
 """The recursive definitions around a place, innermost first."""
@@ -204,7 +207,7 @@ class Way:
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
         self.guards: list[tuple[Guard, Names]] = []
-        self.slots: list[Slot] = []
+        self.slots: list[WayName] = []
         self.roots: list[Tree] = []
         self.taken: list[Pattern] = []
         """The alternates that were chosen."""
@@ -213,12 +216,14 @@ class Way:
         self.notes: list[Given] = []
         """Lemmas that the values of the way take for granted."""
 
-    def slot(self, name: str) -> Slot:
+    def slot(self, name: str) -> WayName:
         """Return a new slot."""
-        self.slots.append(Slot(name))
+        self.slots.append(WayName(name))
         return self.slots[-1]
 
-    def enter(self, definition: Definition, around: _Frames, actuals: Mapping[str, Slot]) -> Tree:
+    def enter(
+        self, definition: Definition, around: _Frames, actuals: Mapping[str, WayName]
+    ) -> Tree:
         """Return the body of a definition; what it calls is not entered."""
         return self.tree(definition.body, actuals, (definition, *around))
 
@@ -234,7 +239,7 @@ class Way:
     @tree.register
     def _(self, pattern: Op, names: Names, frames: _Frames = ()) -> Tree:
         operands = tuple(self.tree(a, names, frames) for a in pattern.arguments)
-        return Applied(pattern.operator, operands)
+        return AppliedOperator(pattern.operator, operands)
 
     @tree.register
     def _(self, pattern: Alt, names: Names, frames: _Frames = ()) -> Tree:
@@ -272,7 +277,7 @@ class Way:
         slots = tuple(names[a] for a in pattern.actuals)
         return self._called(frames[pattern.index], frames[pattern.index + 1 :], slots)
 
-    def _called(self, definition: Definition, around: _Frames, slots: tuple[Slot, ...]) -> Tree:
+    def _called(self, definition: Definition, around: _Frames, slots: tuple[WayName, ...]) -> Tree:
         if definition.means is not None:
             return Meant(definition, slots)
         return Spelled(definition, around, slots)
@@ -304,7 +309,7 @@ class Way:
                 return
         self.guards.append((guard, names))
 
-    def _let(self, slot: Slot, expression: Expression, names: Names) -> None:
+    def _let(self, slot: WayName, expression: Expression, names: Names) -> None:
         if not self._argument(expression, slot, names):
             slot.lets.append((expression, names))
 
@@ -320,14 +325,14 @@ class Way:
             ):
                 self._of(names[name], attribute).items[index] = said
             case Apply(function, (Attribute(name, attribute),)) if (
-                function.name == "len" and _is_argument(attribute) and not isinstance(said, Slot)
+                function.name == "len" and _is_argument(attribute) and not isinstance(said, WayName)
             ):
                 self._of(names[name], attribute).length = said[0]
             case _:
                 return False
         return True
 
-    def _of(self, slot: Slot, attribute: str) -> Argument:
+    def _of(self, slot: WayName, attribute: str) -> Argument:
         name = attribute.removesuffix(ARGUMENT)
         return slot.arguments.setdefault(name, Argument())
 
@@ -353,3 +358,14 @@ def place_of(pattern: Pattern) -> str:
             return str(span)
         todo += children(found)
     return "?"
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A pattern entered by choices: its result, and the values of its parameters."""
+
+    result: Given
+    values: tuple[Given, ...]
+    slots: tuple[WayName, ...]
+    dtypes: Mapping[WayName, torch.dtype]
+    way: Way

@@ -20,7 +20,7 @@ from pypm.laws.algebra import Algebra, Given, Indexed, NoMeaning, Scalar, Shape
 from pypm.laws.equations import Equation
 from pypm.laws.forms.polynomials import MINUS_INFINITY, Factor, Poly, factor, of_key
 from pypm.laws.forms.printing import shown
-from pypm.laws.formulas import Evaluation, Formula
+from pypm.laws.formulas import Formula, FormulaValues
 from pypm.laws.refutation.floats import Floats
 from pypm.laws.refutation.residues import ResidueAlgebra
 from pypm.laws.sizes import SIGNS
@@ -166,7 +166,7 @@ class Sampled:
         self._sizes = sizes
         self._draw = draw
         self._bit = bit
-        self._evaluation = Evaluation(algebra, self.index, self.scalar, self._read)
+        self._evaluation = FormulaValues(algebra, self.index, self.scalar, self._read)
         self.shapes: dict[str, tuple[int, ...]] = {}
         """Of the inputs, by name."""
 
