@@ -507,6 +507,7 @@ ATTRIBUTES: list[tuple[object, str, type]] = [
     (fx.Node, "_pretty_print_target", object),
     (gm.graph, "_find_nodes_lookup_table", object),
     (gm.graph._find_nodes_lookup_table, "table", dict),
+    (torch.Tensor, "_make_subclass", object),
     (gm.graph, "_graph_namespace", object),
     (gm.graph, "_root", fx.Node),
     (gm, "_buffers", dict),
