@@ -604,11 +604,67 @@ Proof.
     intros i I. apply A. apply in_seq in I. lia.
 Qed.
 
-(** What an accepted log says of its tasks. *)
-Theorem accepted_all xs i : accepted xs = true -> i < N ->
-  exists s, run xs s /\ finished s i = true.
+(** ** What an accepted log says: each task begins once, after all have run that notify what it waits for *)
+
+Lemma run_last es x t : run (es ++ [x]) t -> exists s, run es s /\ step s x t.
 Proof.
-  intros (s & R & A)%accepted_iff L. exists s. split; auto. now apply (i_left s (run_inv _ _ R)), A.
+  intros R. inversion R as [E | ds s y u R' H E]; [now destruct es |].
+  apply app_inj_tail in E as [-> ->]. eauto.
+Qed.
+
+Lemma run_prefix ys zs t : run (ys ++ zs) t -> exists s, run ys s.
+Proof.
+  revert t. induction zs as [| z zs IH] using rev_ind; intros t R; [rewrite app_nil_r in R; eauto |].
+  rewrite app_assoc in R. apply run_last in R as (s & R & _). eauto.
+Qed.
+
+Lemma run_at ys x zs t : run (ys ++ x :: zs) t -> exists s u, run ys s /\ step s x u.
+Proof.
+  intros R. change (x :: zs) with ([x] ++ zs) in R. rewrite app_assoc in R.
+  apply run_prefix in R as [u R]. apply run_last in R as (s & R & H). eauto.
+Qed.
+
+Lemma said es s : run es s ->
+  (forall i, started s i = true <-> exists w, In (Begin w i) es) /\
+  (forall i, finished s i = true <-> exists w, In (Finish w i) es).
+Proof.
+  induction 1 as [| es s x t R [St Fi] H]; [split; intros i; split; [discriminate | intros (w & []) | discriminate | intros (w & [])] |].
+  assert (B : forall i, (exists w, In (Begin w i) (es ++ [x])) <-> started s i = true \/ exists w, x = Begin w i).
+  { intros i. rewrite St. split.
+    - intros (w & [I | [E | []]]%in_app_or); eauto.
+    - intros [(w & I) | (w & ->)]; exists w; apply in_or_app; simpl; auto. }
+  assert (F : forall i, (exists w, In (Finish w i) (es ++ [x])) <-> finished s i = true \/ exists w, x = Finish w i).
+  { intros i. rewrite Fi. split.
+    - intros (w & [I | [E | []]]%in_app_or); eauto.
+    - intros [(w & I) | (w & ->)]; exists w; apply in_or_app; simpl; auto. }
+  split; intros k; rewrite ?B, ?F; destruct H; simpl; try rewrite put_true;
+    (split; [intros; try tauto | intros [| (v & E)]; auto; try discriminate]).
+  - destruct H2 as [-> |]; eauto.
+  - injection E as -> ->. auto.
+  - destruct H2 as [-> |]; eauto.
+  - injection E as -> ->. auto.
+Qed.
+
+Theorem log_order xs ys w i zs j e : accepted xs = true -> xs = ys ++ Begin w i :: zs ->
+  In e (waits i) -> j < N -> In e (notes j) -> exists v, In (Finish v j) ys.
+Proof.
+  intros (s & R & _)%accepted_iff -> I L K. apply run_at in R as (t & u & R & H).
+  apply (said _ _ R). eapply no_early_read; eauto; inversion H; subst; simpl; auto using put_same.
+Qed.
+
+Theorem log_once xs i : accepted xs = true -> i < N ->
+  exists ys w zs, xs = ys ++ Begin w i :: zs /\ forall v, ~ In (Begin v i) (ys ++ zs).
+Proof.
+  intros (s & R & A)%accepted_iff L.
+  assert (B : exists w, In (Begin w i) xs).
+  { apply (said _ _ R). apply (i_finished s (run_inv _ _ R)). now apply (i_left s (run_inv _ _ R)), A. }
+  destruct B as (w & (ys & zs & ->)%in_split). exists ys, w, zs. split; auto.
+  assert (X : forall ds v cs t, run (ds ++ Begin v i :: cs) t -> forall v', ~ In (Begin v' i) ds).
+  { intros ds v cs t Q v' I. apply run_at in Q as (a & b & Q & H).
+    assert (started a i = true) by (apply (said _ _ Q); eauto). inversion H; congruence. }
+  intros v [I | I]%in_app_or; [eapply X; eauto |].
+  apply in_split in I as (c & d & ->). change (Begin w i :: c ++ Begin v i :: d) with ((Begin w i :: c) ++ Begin v i :: d) in R.
+  rewrite app_assoc in R. eapply (X _ _ _ _ R w). apply in_or_app. right. now left.
 Qed.
 End Events.
 

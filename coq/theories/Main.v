@@ -794,6 +794,20 @@ Theorem T13_accepted es :
   accepted N W waits notes queue rank es = true <->
   exists s, run N W waits notes queue rank es s /\ forall i, i < N -> left s i = true.
 Proof. apply accepted_iff. Qed.
+
+(** So in a log that it accepts, *)
+Theorem T13_log_once es i :
+  accepted N W waits notes queue rank es = true -> i < N ->
+  exists ys w zs, es = ys ++ Begin w i :: zs /\       (* each task begins *)
+  forall v, ~ In (Begin v i) (ys ++ zs).             (* once, *)
+Proof. now apply log_once. Qed.
+
+Theorem T13_log_order es ys w i zs j e :
+  accepted N W waits notes queue rank es = true ->
+  es = ys ++ Begin w i :: zs ->
+  In e (waits i) -> j < N -> In e (notes j) ->
+  exists v, In (Finish v j) ys.                      (* after all that it reads is written *)
+Proof. now apply log_order. Qed.
 End Events.
 
 Theorem T13_tickets N waits notes :
