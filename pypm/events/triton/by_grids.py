@@ -29,7 +29,9 @@ def by_grids(step: BoundStep) -> list[BoundStep]:
             n: x.clone() if isinstance(x, Tensor) and n in ("tickets", "counters") else x
             for n, x in arguments.items()
         }
-        table = replace(step.table, tasks=tuple(step.table.tasks[n] for n in places))
+        none = ((),) * len(places)
+        own = tuple(step.table.tasks[n] for n in places)
+        table = replace(step.table, tasks=own, events=(), waits=none, notes=none)
         programs = min(step.programs, len(places))
         given |= {"tasks": some, "count": len(places)}
         found.append(replace(step, programs=programs, table=table, arguments=given))
