@@ -194,11 +194,12 @@ class Measured:
     def _times(self, candidate: Candidate, sizes: Sizes = HINTS) -> dict[str, float]:
         inputs = real_inputs(candidate.values, sizes)
         before, after = (concrete(made, inputs) for made in (candidate.before, candidate.after))
+        key = f"{key_of(before)} {surroundings()}"  # before the compiler changes the graph
         gpu = gpu_of(inputs)
         if gpu is not None:
             if self._sparing is not None:
                 self._sparing.check_compiling(candidate)
-            pair = self._compiled(before, inputs), compiled(after, inputs)
+            pair = self._compiled(key, before, inputs), compiled(after, inputs)
             compare = partial(gpu_times.compared, *pair, inputs, gpu, self._seconds)
             return _worst(compare(), compare, candidate, inputs)
         # Operators one by one bound both sides from above and below, in milliseconds; compiling
@@ -206,13 +207,15 @@ class Measured:
         known = self._operators.compared(before, after, inputs)
         if known is not None and _is_sure(known, candidate):
             return known
-        is_new = self._region_key(before) not in self._alone
+        is_new = key not in self._alone
         if self._sparing is not None and is_new:
             at_most = self._operators.at_most(before, inputs)
             at_best = self._operators.at_best(after, inputs)
             self._sparing.check_compiling(candidate, at_most, at_best)
-        region, turns = self._compiled(before, inputs), cycle(copies(inputs))
-        alone = self._time_alone(before, in_turn(region, turns))
+        region, turns = self._compiled(key, before, inputs), cycle(copies(inputs))
+        if is_new:  # timed once, so that rewrites of equal regions compare
+            self._alone[key] = shortest(in_turn(region, turns), ALONE)
+        alone = self._alone[key]
         known = self._operators.beside(alone, after, inputs)
         if known is not None and _is_sure(known, candidate):
             return known
@@ -228,23 +231,11 @@ class Measured:
             found = {name: (found[name] + new[name]) / 2 for name in FIGURES}
         return _worst(found, partial(self._compared, calls), candidate, inputs)
 
-    def _compiled(self, region: fx.GraphModule, inputs: Sequence[Input]) -> Compiled:
+    def _compiled(self, key: str, region: fx.GraphModule, inputs: Sequence[Input]) -> Compiled:
         """Return a region compiled, once for equal graphs: several rules may take it."""
-        key = self._region_key(region)
         if key not in self._regions:
             self._regions[key] = compiled(region, inputs)
         return self._regions[key]
-
-    def _time_alone(self, region: fx.GraphModule, call: Call) -> float:
-        """Return the time of a compiled region, timed once, so that rewrites of it compare."""
-        key = self._region_key(region)
-        if key not in self._alone:
-            self._alone[key] = shortest(call, ALONE)
-        return self._alone[key]
-
-    @staticmethod
-    def _region_key(region: fx.GraphModule) -> str:
-        return f"{key_of(region)} {surroundings()}"
 
     def _compared(
         self, calls: Mapping[str, Call], prepare: Call = lambda: None

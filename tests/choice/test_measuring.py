@@ -26,7 +26,7 @@ from pypm.integrations import inductor
 from pypm.kept_figures import processor
 from pypm.roofline import bound, hardware
 from pypm.rules import attention, inference
-from pypm.timing import free_memory_returned
+from pypm.timing import Call, free_memory_returned, shortest
 from tests.choice.exponentials import Exp, as_power
 from tests.forks import at_once
 
@@ -143,19 +143,30 @@ def test_of_what_is_as_fast_new_memory_decides(
     assert worth.after == pytest.approx(4e-6 * (1 + new) / 2)
 
 
-def test_a_region_of_several_rules_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_region_of_several_rules_is_compiled_and_timed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though compilers change the graph."""
     made: list[int] = []
+    timed: list[Call] = []
 
     def counted(graph: fx.GraphModule, inputs: Sequence[Input]) -> Compiled:
         made.append(len(graph.graph.nodes))
+        with graph.graph.inserting_before(graph.graph.output_node()):
+            graph.graph.call_function(len)
         return len
 
+    def noted(call: Call, seconds: float) -> float:
+        timed.append(call)
+        return shortest(call, seconds)
+
     monkeypatch.setattr("pypm.choice.measuring.compiled", counted)
+    monkeypatch.setattr("pypm.choice.measuring.shortest", noted)
     answer = {"before": 4e-6, "ratio": 2.0, "upper": 2.0, "rounds": 9.0}
     monkeypatch.setattr(Measured, "_compared", lambda *given: answer)
     report = rewrite(exp_of(), [slow_exp, as_power], choose=measured())
     assert [len(each.candidates) for each in report.decisions] == [2]
-    assert len(made) == 3
+    assert (len(made), len(timed)) == (3, 1)
 
 
 def test_a_replacement_whose_kernels_take_longer_is_not_compiled(
