@@ -6,7 +6,7 @@ that say what they mean are not entered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
 from typing import TypeAlias
@@ -39,7 +39,7 @@ from pypm.core.patterns import (
     Var,
 )
 from pypm.core.terms import ARGUMENT, DERIVED, VALUE
-from pypm.core.traverse import children
+from pypm.core.traverse import alternates, children
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.polynomials import Factor, Poly
 
@@ -283,7 +283,7 @@ class Way:
         return Spelled(definition, around, slots)
 
     def _chosen(self, pattern: Pattern, frames: _Frames) -> Pattern:
-        options = list(_options(pattern))
+        options = alternates(pattern)
         owner = frames[0].name if frames else ""
         self.offered |= {id(option): (option, owner) for option in options}
         chosen = options[self.choices.choose(len(options))]
@@ -339,13 +339,6 @@ class Way:
 
 def _is_argument(attribute: str) -> bool:
     return attribute not in DERIVED and attribute != VALUE
-
-
-def _options(pattern: Pattern) -> Iterator[Pattern]:
-    while isinstance(pattern, Alt):
-        yield from _options(pattern.left)
-        pattern = pattern.right
-    yield pattern
 
 
 def place_of(pattern: Pattern) -> str:
