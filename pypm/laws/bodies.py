@@ -61,7 +61,7 @@ def replaced(
 
 def _called(rule: Rule, given: dict[str, Given], formulas: Formulas) -> Given:
     body = rule.replacement
-    tokens = BODY_TRACE.set(BodyTrace(False)), DECLINES.set([])
+    tokens = BODY_TRACE.set(BodyTrace(False, references=formulas.references)), DECLINES.set([])
     try:
         with running(formulas):
             return build(body, given) if isinstance(body, (Var, Build)) else body(**given)
