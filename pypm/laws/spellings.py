@@ -180,8 +180,8 @@ class Spellings:
             formulas = Formulas(world)
             given = instance(lemma.given, formulas)
             start = world.count, world.numbers
-            made = entered(lemma, given, choices, formulas, self._lemmas, way.notes)
-            way, bound = made.way, signature(made.values)
+            made = entered(lemma, given, choices, formulas, self._lemmas, way.notes, way)
+            bound = signature(made.values)
             return Spelling(lemma, choices.taken, bound, start, dict(world.assumptions))
 
         try:

@@ -265,6 +265,8 @@ class Valuation:
         """Return whether nothing but calls says the value of a name."""
         if slot in self._known or slot in self._given or slot in self._bound:
             return False
+        if self._variables.constant(slot) is not UNDEFINED:
+            return False
         is_operand = self._uses.get(slot, {}).get("operand")
         return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
 
@@ -421,11 +423,12 @@ def entered(
     formulas: Formulas,
     lemmas: Lemmas,
     notes: list[Given],
+    way: Way | None = None,
 ) -> Entered:
     """Return what a pattern computes by choices, for values of its parameters; `UNDEFINED` stands
     for those that the pattern binds. Raises NotMatched, NoMeaning.
     """
-    way = Way(choices)
+    way = Way(choices) if way is None else way
     way.notes = notes
     definition = lemma.definition
     slots = {name: way.slot(name) for name in definition.parameters}

@@ -48,7 +48,7 @@ class Variables:
         uses = self.uses.get(slot, {})
         if uses.get("value"):
             return given_number(self._formulas, self._world.real())
-        said = self._said_value(slot)
+        said = self.constant(slot)
         if said is not UNDEFINED:
             return said
         domain: Domain = {}
@@ -72,7 +72,7 @@ class Variables:
             raise NoMeaning(f"`{slot.name}` may be anything")
         return chosen
 
-    def _said_value(self, slot: WayName) -> Given:
+    def constant(self, slot: WayName) -> Given:
         """Return the constant that a guard says that a name stands for, or UNDEFINED."""
         for guard, names in self._guards:
             match guard:

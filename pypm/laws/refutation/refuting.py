@@ -25,9 +25,11 @@ from pypm.laws.refutation.floats import Floats
 from pypm.laws.refutation.residues import ResidueAlgebra
 from pypm.laws.sizes import SIGNS
 
-__all__ = ["LawBroken", "Sampled", "difference", "drawn_bit", "drawn_float", "sizes_of"]
+__all__ = ["SAMPLES", "SAMPLES_OF_PROOFS", "LawBroken", "Sampled", "difference", "drawn_bit", "drawn_float", "sizes_of"]
 
 SAMPLES: Final = 10
+SAMPLES_OF_PROOFS: Final = 3
+"""Samples for which a proof is checked."""
 MOST_SAMPLES: Final = 60
 """Samples if the sides differ in a field: by a maximum or a comparison, perhaps, that is drawn."""
 RANGES: Final = ((1, 2, 3, 2), (2, 3, 5, 9), (8, 12, 17))
@@ -63,12 +65,12 @@ def _texts(one: float, two: float) -> tuple[str, str]:
     return (left, right) if left != right else (repr(one), repr(two))
 
 
-def difference(equation: Equation) -> LawBroken | None:
+def difference(equation: Equation, samples: int = SAMPLES) -> LawBroken | None:
     """Return where both sides differ, in finite fields and in floats; None if nowhere.
 
     Raises NoMeaning if an operator has no meaning, or no element is known.
     """
-    seed, last = 0, SAMPLES
+    seed, last = 0, samples
     while seed < last:
         found = _difference(equation, seed)
         if isinstance(found, LawBroken):

@@ -12,8 +12,8 @@ from pypm.fx import opaque, state_references
 
 TYPE = torch.float8_e4m3fn
 TOP = torch.finfo(TYPE).max
-LEAST = 1 / (TOP * 512)
-"""The least scale of a row that vLLM's kernels compute."""
+LEAST = 1 / 512
+"""The least magnitude that vLLM's kernels take the largest one of a row to have."""
 
 
 def normed(x, w, eps):
@@ -39,7 +39,7 @@ def quantized(x, scale):
 
 def scales_of(x):
     """Return the scale of each row, whose dimension is kept."""
-    return (x.abs().amax(-1, keepdim=True) / TOP).clamp(min=LEAST)
+    return x.abs().amax(-1, keepdim=True).clamp(min=LEAST) / TOP
 
 
 def in_rows(x):
