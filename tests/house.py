@@ -18,7 +18,7 @@ PARAMETERS: Final = 8
 LENGTH: Final = 60
 """The most lines of one function."""
 BUDGETS: Final[Mapping[str, int]] = {
-    "lines": 82_488,
+    "lines": 82_568,
     "class names in two modules or more": 2,
     "functions of more than 8 parameters": 25,
     "functions of more than 60 lines": 0,
@@ -40,7 +40,7 @@ def measures(folder: Path) -> dict[str, list[str]]:
         if isinstance(node, Function)
     ]
     return {
-        "lines": [str(path) for path, text in texts.items() for _ in text.splitlines()],
+        "lines": 82_568[str(path) for path, text in texts.items() for _ in text.splitlines()],
         "class names in two modules or more": _names(trees),
         f"functions of more than {PARAMETERS} parameters": [
             place for place, node in functions if len([*_parameters(node)]) > PARAMETERS
