@@ -73,10 +73,10 @@ def _shared(base: Poly, with_signs: bool) -> tuple[Poly, Poly]:
     arguments = [
         next((of_key(of[1]) for of, _ in m if of[0] == "exp"), Poly({})) for m in base.terms
     ]
-    alike = {
-        m: c for m, c in arguments[0].terms.items() if all(a.terms.get(m) == c for a in arguments)
-    }
-    shared = Poly({frozenset(common.items()): Fraction(1)}) * exp(Poly(alike))
+    zero = Fraction(0)
+    least = {m: min(a.terms.get(m, zero) for a in arguments) for b in arguments for m in b.terms}
+    inside = Poly({m: c for m, c in least.items() if c})
+    shared = Poly({frozenset(common.items()): Fraction(1)}) * exp(inside)
     inverse = _power(shared, Fraction(-1))
     rest = base * inverse
     lead = min(rest.terms.items(), key=lambda term: repr(sorted(term[0], key=repr)))[1]
