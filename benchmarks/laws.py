@@ -61,7 +61,7 @@ def row(found: Law | str) -> tuple[str, str, str]:
 
 
 def certified(rule: Rule, contracts: Contracts) -> tuple[int, int]:
-    """Return of how many equations of a proved rule the certificate is accepted, and of how many."""
+    """Return how many equations of a proved rule are certified, and how many there are."""
     found = certificates(rule, contracts=contracts)
     return found.accepted(ORACLE), len(found.equations)
 
