@@ -180,8 +180,8 @@ class Spellings:
             formulas = Formulas(world)
             given = instance(lemma.given, formulas)
             start = world.count, world.numbers
-            made = entered(lemma, given, choices, formulas, self._lemmas, way.notes)
-            way, bound = made.way, signature(made.values)
+            made = entered(lemma, given, way, formulas, self._lemmas)
+            bound = signature(made.values)
             return Spelling(lemma, choices.taken, bound, start, dict(world.assumptions))
 
         try:
@@ -221,8 +221,9 @@ class Spellings:
             formulas = Formulas(world)
 
             def value(of: Spelling, values: Sequence[Given]) -> Entered:
-                choices = of.replay(values)
-                return entered(lemma, values, choices, formulas, self._lemmas, way.notes)
+                return entered(
+                    lemma, values, Way(of.replay(values), way.notes), formulas, self._lemmas
+                )
 
             one = value(new, instance(lemma.given, formulas))
             world.freeze()
