@@ -32,7 +32,6 @@ from pypm.laws.patterns.variables import Variables, given_number, is_several, pa
 from pypm.laws.patterns.ways import (
     AppliedOperator,
     Argument,
-    Choices,
     Entered,
     Impossible,
     Meant,
@@ -244,7 +243,8 @@ class Valuation:
             if spelling.lemma.given == given:
                 spelling.settle(self._world, names)
             replay = spelling.replay(values)
-            found = entered(lemma, values, replay, self._formulas, self._lemmas, self._way.notes)
+            way = Way(replay, self._way.notes)
+            found = entered(lemma, values, way, self._formulas, self._lemmas)
             self._results[call] = found.result
             for slot, one, other in zip(call.actuals, values, found.values, strict=True):
                 if one is UNDEFINED:
@@ -381,18 +381,11 @@ class Valuation:
 
 
 def entered(
-    lemma: Lemma,
-    values: Sequence[Given],
-    choices: Choices,
-    formulas: Formulas,
-    lemmas: Lemmas,
-    notes: list[Given],
+    lemma: Lemma, values: Sequence[Given], way: Way, formulas: Formulas, lemmas: Lemmas
 ) -> Entered:
-    """Return what a pattern computes by choices, for values of its parameters; `UNDEFINED` stands
+    """Return what a pattern computes in a new way, for values of its parameters; `UNDEFINED` stands
     for those that the pattern binds. Raises NotMatched, NoMeaning.
     """
-    way = Way(choices)
-    way.notes = notes
     definition = lemma.definition
     slots = {name: way.slot(name) for name in definition.parameters}
     result = way.slot("result")
@@ -404,4 +397,4 @@ def entered(
     valuation.settle()
     bound = tuple(map(valuation.value, slots.values()))
     valuation.settle()
-    return Entered(found, bound, tuple(slots.values()), valuation.dtypes, way)
+    return Entered(found, bound, tuple(slots.values()), valuation.dtypes)

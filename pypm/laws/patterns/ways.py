@@ -204,7 +204,7 @@ _Frames: TypeAlias = tuple[Definition, ...]
 class Way:
     """One way through patterns, by choices."""
 
-    def __init__(self, choices: Choices) -> None:
+    def __init__(self, choices: Choices, notes: list[Given] | None = None) -> None:
         self.choices = choices
         self.guards: list[tuple[Guard, Names]] = []
         self.slots: list[WayName] = []
@@ -213,7 +213,7 @@ class Way:
         """The alternates that were chosen."""
         self.offered: dict[int, tuple[Pattern, str]] = {}
         """All alternates among which was chosen, by identity, each with the pattern it is of."""
-        self.notes: list[Given] = []
+        self.notes = [] if notes is None else notes
         """Lemmas that the values of the way take for granted."""
 
     def slot(self, name: str) -> WayName:
@@ -361,4 +361,3 @@ class Entered:
     values: tuple[Given, ...]
     slots: tuple[WayName, ...]
     dtypes: Mapping[WayName, torch.dtype]
-    way: Way
