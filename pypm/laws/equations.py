@@ -10,7 +10,7 @@ from time import process_time
 from typing import Final, TypeVar
 
 from pypm.laws.algebra import Given, Indexed, Indivisible, NoMeaning, SizesDiffer
-from pypm.laws.forms.functions import is_zero
+from pypm.laws.forms.functions import are_equal
 from pypm.laws.forms.polynomials import Factor, NotDefined, Part, Poly
 from pypm.laws.forms.printing import shown
 from pypm.laws.forms.sums import NAMES
@@ -99,7 +99,7 @@ def _compared(algebra: SymbolicAlgebra, one: Given, two: Given, forms: list[Part
                 x, y = a.value(*place), b.value(*place)
             except NotDefined as why:
                 raise NoMeaning(str(why)) from None
-            if not is_zero(x - y):
+            if not are_equal(x, y):
                 return _parted(x, y)
             forms.append((x.key, y.key))
     return None

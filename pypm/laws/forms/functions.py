@@ -20,12 +20,23 @@ from pypm.laws.forms.polynomials import (
     NotDefined,
     Poly,
     by_cases,
+    cases_of,
     factor,
+    first_condition,
     of_key,
     rational,
 )
 
-__all__ = ["absolute", "exp", "function", "is_zero", "log", "never_zero", "power"]
+__all__ = [
+    "absolute",
+    "are_equal",
+    "exp",
+    "function",
+    "log",
+    "may_vanish",
+    "never_zero",
+    "power",
+]
 
 UNDEFINED: Final[Factor] = ("undefined",)
 """An inverse of zero: sides are compared where they are defined, so it may be anything."""
@@ -151,6 +162,19 @@ def _is_above_zero(monomial: Iterable[tuple[Factor, Fraction]]) -> bool:
     return all(
         of[0] in ("exp", "size", "prime", "pi") or (of[0] == "sum" and _is_above_zero(of[2]))
         for of, _ in monomial
+    )
+
+
+def may_vanish(value: Poly) -> Poly:
+    """Return a value without factors that are never zero."""
+    if len(value.terms) > 1:
+        shared, rest = _shared(value, False)
+        return may_vanish(shared) * rest
+    return Poly(
+        {
+            frozenset((of, e) for of, e in monomial if not _is_above_zero([(of, e)])): coefficient
+            for monomial, coefficient in value.terms.items()
+        }
     )
 
 
@@ -284,6 +308,37 @@ def _operands_of(name: str, argument: Poly) -> Iterable[Poly]:
 # --- equality ------------------------------------------------------------------------------------
 
 ROUNDS: Final = 8
+MOST_CONDITIONS: Final = 6
+"""The most conditions of two values whose cases are compared one by one."""
+
+
+def are_equal(one: Poly, two: Poly) -> bool:
+    """Return whether two values are equal where both are defined.
+
+    That a value is zero is left out if, were it so, one side would divide by it. False says only
+    that no reason was found.
+    """
+    if is_zero(one - two):
+        return True
+    conditions = {of for side in (one, two) for m in side.terms for of, _ in m if of[0] == "indicator"}
+    if len(conditions) > MOST_CONDITIONS or not any(of[1] == "zero" for of in conditions):
+        return False
+    condition = min(conditions, key=lambda of: (of[1] == "zero", repr(of)))
+    holds, fails = zip(*(cases_of(side, condition) for side in (one, two)), strict=True)
+    if not are_equal(*fails):
+        return False
+    is_left_out = condition[1] == "zero" and any(_divides(x, of_key(condition[2])) for x in holds)
+    return is_left_out or are_equal(*holds)
+
+
+def _divides(side: Poly, by: Poly) -> bool:
+    """Return whether a side divides by a value, whatever its conditions are."""
+    condition = first_condition(side)
+    if condition is not None:
+        return all(_divides(case, by) for case in cases_of(side, condition))
+    found = {of for m in side.terms for of, exponent in m if exponent < 0}
+    divisors = {of for m in power(by, -1).terms for of, exponent in m if exponent < 0}
+    return bool(divisors) and divisors <= found
 
 
 def is_zero(difference: Poly) -> bool:

@@ -25,7 +25,9 @@ __all__ = [
     "Part",
     "Poly",
     "by_cases",
+    "cases_of",
     "factor",
+    "first_condition",
     "indicator",
     "of_key",
     "rational",
@@ -216,20 +218,29 @@ def indicator(kind: str, key: Key) -> Poly:
 
 def by_cases(function: Callable[[Poly], Poly], argument: Poly) -> Poly:
     """Return a function of a polynomial without indicators in the function's argument."""
-    conditions = [of for m in argument.terms for of, _ in m if of[0] == "indicator"]
-    if not conditions:
+    first = first_condition(argument)
+    if first is None:
         return function(argument)
-    first = min(conditions, key=repr)
+    yes, no = (by_cases(function, case) for case in cases_of(argument, first))
+    condition = factor(first)
+    return no + condition * (yes - no)
+
+
+def first_condition(argument: Poly) -> Factor | None:
+    """Return the first of a polynomial's indicators; None if it has none."""
+    conditions = [of for m in argument.terms for of, _ in m if of[0] == "indicator"]
+    return min(conditions, key=repr, default=None)
+
+
+def cases_of(argument: Poly, condition: Factor) -> tuple[Poly, Poly]:
+    """Return what a polynomial is where an indicator is 1, and where it is 0."""
     holds = Poly({})
     fails: dict[Monomial, Fraction] = {}
     for monomial, coefficient in argument.terms.items():
-        if any(of == first for of, _ in monomial):
-            rest = frozenset((of, e) for of, e in monomial if of != first)
+        if any(of == condition for of, _ in monomial):
+            rest = frozenset((of, e) for of, e in monomial if of != condition)
             holds = holds + Poly({rest: coefficient})
         else:
             fails[monomial] = coefficient
     otherwise = Poly(fails)
-    holds = holds + otherwise
-    yes, no = by_cases(function, holds), by_cases(function, otherwise)
-    condition = factor(first)
-    return no + condition * (yes - no)
+    return holds + otherwise, otherwise
