@@ -18,7 +18,7 @@ from pypm.laws.equations import DEADLINE, Equation
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.patterns.ways import Way, place_of
-from pypm.laws.refutation.refuting import LawBroken, difference
+from pypm.laws.refutation.refuting import CHECKS, SAMPLES, LawBroken, difference
 from pypm.laws.sizes import Size, World, is_number
 from pypm.laws.verdicts import Law, Laws, Open, ProofExtent, Proved, Refuted
 
@@ -177,7 +177,8 @@ def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:
     if outcome.equation is None or outcome.kind not in ("proved", "parted"):
         return None
     try:
-        found = difference(outcome.equation)
+        samples = CHECKS if outcome.kind == "proved" else SAMPLES
+        found = difference(outcome.equation, samples)
     except (NoMeaning, OverflowError):
         return None
     if outcome.equation.formulas.world.unknown:

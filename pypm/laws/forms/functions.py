@@ -320,7 +320,9 @@ def are_equal(one: Poly, two: Poly) -> bool:
     """
     if is_zero(one - two):
         return True
-    conditions = {of for side in (one, two) for m in side.terms for of, _ in m if of[0] == "indicator"}
+    conditions = {
+        of for side in (one, two) for m in side.terms for of, _ in m if of[0] == "indicator"
+    }
     if len(conditions) > MOST_CONDITIONS or not any(of[1] == "zero" for of in conditions):
         return False
     condition = min(conditions, key=lambda of: (of[1] == "zero", repr(of)))

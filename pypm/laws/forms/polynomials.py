@@ -56,6 +56,22 @@ class NotDefined(Exception):
     """An expression without a value, such as an inverse of zero."""
 
 
+class Kept(tuple[Part, ...]):
+    """A tuple that computes its hash and its text once."""
+
+    def __hash__(self) -> int:
+        found = self.__dict__.get("hash")
+        if found is None:
+            found = self.__dict__["hash"] = tuple.__hash__(self)
+        return found
+
+    def __repr__(self) -> str:
+        found = self.__dict__.get("text")
+        if found is None:
+            found = self.__dict__["text"] = tuple.__repr__(self)
+        return found
+
+
 class Poly:
     """A sum of monomials with rational coefficients; none is zero."""
 
@@ -120,7 +136,7 @@ class Poly:
         """The terms in one order."""
         if self._key is None:
             listed = [(tuple(sorted(m, key=repr)), c) for m, c in self.terms.items()]
-            self._key = tuple(sorted(listed, key=repr))
+            self._key = Kept(sorted(listed, key=repr))
         return self._key
 
     @property
@@ -161,7 +177,7 @@ def rational(number: int | Fraction) -> Poly:
 @lru_cache(maxsize=2**16)
 def factor(of: Factor, exponent: int | Fraction = 1) -> Poly:
     """Return a polynomial that is one power of one factor."""
-    return Poly({frozenset([(of, UNIT if exponent == 1 else Fraction(exponent))]): UNIT})
+    return Poly({frozenset([(Kept(of), UNIT if exponent == 1 else Fraction(exponent))]): UNIT})
 
 
 def of_key(key: Key) -> Poly:

@@ -53,6 +53,8 @@ class Variables:
             domain |= uses["argument"]
         if uses.get("operand") or not domain:
             domain.setdefault(TENSOR, TENSOR)
+        if uses.get("mask"):
+            domain[None] = None
         values = [v for one in domain.values() for v in (self._dims() if one is DIMS else [one])]
         chosen = self._pick(values, slot.name)
         if chosen is TENSOR:

@@ -25,9 +25,20 @@ from pypm.laws.refutation.floats import Floats
 from pypm.laws.refutation.residues import ResidueAlgebra
 from pypm.laws.sizes import SIGNS
 
-__all__ = ["LawBroken", "Sampled", "difference", "drawn_bit", "drawn_float", "sizes_of"]
+__all__ = [
+    "CHECKS",
+    "SAMPLES",
+    "LawBroken",
+    "Sampled",
+    "difference",
+    "drawn_bit",
+    "drawn_float",
+    "sizes_of",
+]
 
 SAMPLES: Final = 10
+CHECKS: Final = 3
+"""Samples of what is proved: a check of the prover."""
 MOST_SAMPLES: Final = 60
 """Samples if the sides differ in a field: by a maximum or a comparison, perhaps, that is drawn."""
 RANGES: Final = ((1, 2, 3, 2), (2, 3, 5, 9), (8, 12, 17))
@@ -63,12 +74,12 @@ def _texts(one: float, two: float) -> tuple[str, str]:
     return (left, right) if left != right else (repr(one), repr(two))
 
 
-def difference(equation: Equation) -> LawBroken | None:
-    """Return where both sides differ, in finite fields and in floats; None if nowhere.
+def difference(equation: Equation, samples: int = SAMPLES) -> LawBroken | None:
+    """Return where both sides differ, in finite fields and in floats; None if in no sample.
 
     Raises NoMeaning if an operator has no meaning, or no element is known.
     """
-    seed, last = 0, SAMPLES
+    seed, last = 0, samples
     while seed < last:
         found = _difference(equation, seed)
         if isinstance(found, LawBroken):
