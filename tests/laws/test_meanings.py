@@ -26,6 +26,15 @@ M = X > 0
 IDS = torch.tensor([[2, 0], [1, 1]])
 Q, K = X.reshape(1, 2, 3, 4), Y.reshape(1, 2, 3, 4)
 
+
+def flash_gradients(g: Tensor, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, ...]:
+    """The gradients of q, k and v by the flash kernel."""
+    out, sums = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
+    backward = aten._scaled_dot_product_flash_attention_for_cpu_backward
+    found: tuple[Tensor, ...] = backward(g, q, k, v, out, sums, 0.0, causal)
+    return found
+
+
 SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
     "aten.add": (lambda x, y: torch.add(x, y, alpha=2), (X, W)),
     "aten.sub": (lambda x, y: torch.sub(x, y, alpha=3) - 2, (X, W)),
@@ -106,6 +115,10 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
     ),
     "aten._scaled_dot_product_flash_attention_for_cpu": (
         lambda q, k: aten._scaled_dot_product_flash_attention_for_cpu(q, k, k, 0.0, True)[:2],
+        (Q, K),
+    ),
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": (
+        lambda q, k: flash_gradients(k + 1, q, k, q * k, True) + flash_gradients(q, k, q, k, False),
         (Q, K),
     ),
     "aten.clone": (torch.clone, (X,)),

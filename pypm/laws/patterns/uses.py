@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import torch
 
 from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
