@@ -14,7 +14,7 @@ from pypm.diagnostics import InternalError
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.bodies import UNSURE, replaced
 from pypm.laws.contracts import Contracts
-from pypm.laws.equations import DEADLINE, Equation
+from pypm.laws.equations import DEADLINE, Equation, compared
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.patterns.ways import Way, place_of
@@ -129,6 +129,8 @@ def _maker(
             raise
         for one, two in zip(left, right, strict=False):
             _settle_shapes(formulas, one, two)
+        if formulas.declined and compared(Equation(formulas, left, right)) is not None:
+            raise Declined(formulas.declined)
         return Equation(formulas, left, right)
 
     return make
