@@ -148,6 +148,8 @@ class Formulas:
         self.algebra = SymbolicAlgebra()
         self.references: set[str] = set()
         """Names of kernels whose reference was computed in their place."""
+        self.declined = ""
+        """Why the reading of a match declines, though its body may run."""
         self.reads = 0
         self._names: set[str] = set()
         self._evaluation = FormulaValues(self.algebra, _same, _same, _symbolic)

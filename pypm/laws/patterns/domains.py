@@ -14,6 +14,7 @@ __all__ = [
     "MASKED",
     "NUMBER",
     "PLACE",
+    "SHAPE",
     "SIZE",
     "TENSOR",
     "UNKNOWN",
@@ -26,6 +27,7 @@ NUMBER: Final = "number"
 TENSOR: Final = "tensor"
 SIZE: Final = "size"
 PLACE: Final = "place"
+SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
 Domain: TypeAlias = dict[object, object]
@@ -126,6 +128,8 @@ def _classify(found: Domain, expression: Expression) -> None:
             found[exact(value)] = value
         case Attribute(_, attribute) if attribute == VALUE:
             found[NUMBER] = NUMBER
+        case Attribute(_, "shape"):
+            found[SHAPE] = SHAPE
         case Attribute(_, attribute):
             found |= of_argument(attribute)
         case Apply(function, (Attribute(_, "shape"), _)) if function.name == "item":

@@ -379,6 +379,11 @@ class Valuation:
 
     # --- variables ---
 
+    def variable(self) -> Formula:
+        """Return a new tensor; others then have its rank."""
+        self._variables.are_alike = True
+        return self._variables.tensor(WayName("result"))
+
     def _bound_or_leaf(self, slot: WayName) -> Given:
         for call in self._uses.get(slot, {}).get("spelled", ()):
             if self._is_free(slot):
