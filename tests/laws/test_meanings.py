@@ -81,6 +81,7 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
     "aten.bitwise_or": (lambda m, x: m | (x < -0.5), (M, X)),
     "aten.sum": (lambda x: x.sum() + x.sum(1).sum((0, 1), keepdim=True), (X,)),
     "aten.mean": (lambda x: x.mean() + x.mean((0, -1), keepdim=True), (X,)),
+    "aten.any": (lambda x: (x > 0.9).any(-1, keepdim=True) | (x - 0.6 < 0).any(1, True), (X,)),
     "aten.amax": (lambda x: x.amax(-1) + x.amax((1, 2), keepdim=True)[..., 0], (X,)),
     "aten.max": (lambda x, y: torch.max(x, y) + x.max(-1, True)[0] + x.max(), (X, Y)),
     "aten.var": (lambda x: x.var(-1) + x.var(-1, correction=0) + aten.var.dim(x, [2], False), (X,)),

@@ -33,9 +33,9 @@ __all__ = [
     "exp",
     "function",
     "log",
-    "may_vanish",
     "never_zero",
     "power",
+    "vanishing",
 ]
 
 UNDEFINED: Final[Factor] = ("undefined",)
@@ -165,17 +165,28 @@ def _is_above_zero(monomial: Iterable[tuple[Factor, Fraction]]) -> bool:
     )
 
 
-def may_vanish(value: Poly) -> Poly:
-    """Return a value without factors that are never zero."""
+def vanishing(value: Poly) -> Poly:
+    """Return a value that is zero where another one is: without factors that are never zero, also
+    in sums of what is not negative.
+    """
     if len(value.terms) > 1:
         shared, rest = _shared(value, False)
-        return may_vanish(shared) * rest
-    return Poly(
-        {
-            frozenset((of, e) for of, e in monomial if not _is_above_zero([(of, e)])): coefficient
-            for monomial, coefficient in value.terms.items()
-        }
-    )
+        found = vanishing(shared) * rest
+    else:
+        found = rational(1 if value.terms else 0)
+        for monomial in value.terms:
+            for of, exponent in monomial:
+                if not _is_above_zero([(of, exponent)]):
+                    found = found * _vanishing_sum(of, exponent)
+    lead = min(found.terms.items(), key=lambda t: repr(sorted(t[0], key=repr)))[1]
+    return found.scaled(1 / lead)
+
+
+def _vanishing_sum(of: Factor, exponent: Fraction) -> Poly:
+    if of[0] != "sum" or not all(_is_positive(inner, e) for inner, e in of[2]):
+        return factor(of, exponent)
+    body = tuple((inner, e) for inner, e in of[2] if not _is_above_zero([(inner, e)]))
+    return factor((*of[:2], body))
 
 
 def absolute(argument: Poly) -> Poly:
@@ -338,9 +349,10 @@ def _divides(side: Poly, by: Poly) -> bool:
     condition = first_condition(side)
     if condition is not None:
         return all(_divides(case, by) for case in cases_of(side, condition))
-    found = {of for m in side.terms for of, exponent in m if exponent < 0}
-    divisors = {of for m in power(by, -1).terms for of, exponent in m if exponent < 0}
-    return bool(divisors) and divisors <= found
+    divisors = {of for m in side.terms for of, exponent in m if exponent < 0}
+    return any(
+        vanishing(of_key(of[1]) if of[0] == "power" else factor(of)) == by for of in divisors
+    )
 
 
 def is_zero(difference: Poly) -> bool:

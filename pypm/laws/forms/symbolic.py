@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Final
 
 from pypm.laws.forms import functions
-from pypm.laws.forms.functions import may_vanish, never_zero, power
+from pypm.laws.forms.functions import never_zero, power, vanishing
 from pypm.laws.forms.polynomials import (
     MINUS_INFINITY,
     ONE,
@@ -125,13 +125,11 @@ class SymbolicAlgebra:
             return rational(1)
         if never_zero(value) or self.is_least(value, 1) or self.is_least(-value, 1):
             return rational(0)
-        value = may_vanish(value)
+        value = vanishing(value)
         lowest = _lowest(value)
         if lowest is None and _infinite(value):
             return rational(0)
-        value = value if lowest is None else lowest
-        lead = min(value.terms.items(), key=lambda t: repr(sorted(t[0], key=repr)))[1]
-        return indicator("zero", value.scaled(1 / lead).key)
+        return indicator("zero", (value if lowest is None else lowest).key)
 
     def choose(self, condition: Poly, yes: Callable[[], Poly], no: Callable[[], Poly]) -> Poly:
         """Return one of two values, by cases where the condition is not known."""
