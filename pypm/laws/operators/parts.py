@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 import torch
 
+from pypm.fx.operators.arguments import CHILD
 from pypm.laws.algebra import (
     Algebra,
     Given,
@@ -213,10 +214,17 @@ def _padded(
     return found
 
 
-def _got(c: Site, x: Indexed | tuple[Indexed, ...], *, index: Given) -> Indexed:
-    """Return one of several results, or `x[index]` for integers, slices, None and an ellipsis."""
+def _got(c: Site, x: Indexed | tuple[Indexed, ...], *tensors: Indexed, index: Given) -> Indexed:
+    """Return one of several results, or `x[index]`: for integers, slices, None and an ellipsis, or
+    for tensors in some dimensions and all of the others.
+    """
     if isinstance(x, tuple):
         return x[index]
+    if tensors:
+        if any(one not in (CHILD, ALL) for one in index):
+            raise NoMeaning("an index of tensors and others")
+        left = iter(tensors)
+        return _indexed(c, x, tuple(next(left) if one == CHILD else None for one in index))
     parts = list(index) if isinstance(index, tuple) and index[:1] != ("slice",) else [index]
     if "list" in parts or any(isinstance(one, Indexed) for one in parts):
         raise NoMeaning("an index that is a tensor or a list")
@@ -234,6 +242,9 @@ def _got(c: Site, x: Indexed | tuple[Indexed, ...], *, index: Given) -> Indexed:
         else:
             found = _selected(c, found, dim=dim, index=one)
     return found
+
+
+ALL: Final = ("slice", None, None, None)
 
 
 def _cut(c: Site, x: Indexed, dim: int, start: Given, stop: Given, step: Given) -> Indexed:

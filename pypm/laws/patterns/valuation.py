@@ -27,7 +27,7 @@ from pypm.laws.lemmas import Lemma, Lemmas, takes_shape
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
-from pypm.laws.patterns.unknown_guards import is_about_sizes, lacks_a_dimension
+from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
 from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of
 from pypm.laws.patterns.ways import (
     AppliedOperator,
@@ -77,6 +77,8 @@ class Valuation:
         self._under_way: set[WayName] = set()
         self._equal: list[tuple[Given, Given]] = []
         """Values that views make equal: checked last, since guards say more of them."""
+        self._ors: dict[tuple[int, int], int] = {}
+        """Sides of guards with several, by their identity: those that were chosen."""
         self._whole: list[tuple[Given, Given]] = []
         """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
         self.shapes: dict[WayName, tuple[Given, ...]] = {}
@@ -121,9 +123,17 @@ class Valuation:
             raise NotMatched("a guard")
         match guard:
             case Or(left, right):
-                known = self._holds(left, names) if is_of_none(left) else None
+                if is_of_none(left):
+                    known = self._holds(left, names)
+                elif not is_about_values(guard):
+                    known = self._holds(guard, names) is not False
+                else:
+                    known = None
                 if known is None:  # whatever the sizes: choices depend on choices alone
-                    self._guard((left, right)[self._pick((0, 1), "or")], names)
+                    place = id(guard), id(names)
+                    if place not in self._ors:
+                        self._ors[place] = self._pick((0, 1), "or")
+                    self._guard((left, right)[self._ors[place]], names)
                 elif not known:
                     self._guard(right, names)
                 return
@@ -368,6 +378,11 @@ class Valuation:
         return None
 
     # --- variables ---
+
+    def variable(self) -> Formula:
+        """Return a new tensor; others then have its rank."""
+        self._variables.are_alike = True
+        return self._variables.tensor(WayName("result"))
 
     def _bound_or_leaf(self, slot: WayName) -> Given:
         for call in self._uses.get(slot, {}).get("spelled", ()):

@@ -77,15 +77,15 @@ class Choices:
     labels: list[str] = field(default_factory=list)
     """Names for whose values the choices were made; "" for others."""
     at: int = 0
-    settled: list[tuple[int, Factor, Poly]] = field(default_factory=list)
+    settled: list[tuple[int, Factor, Poly, str]] = field(default_factory=list)
     """Forms of symbols, in the order found, each with the number of choices that it follows from:
-    scripts that begin with these choices find the same.
+    scripts that begin with these choices find the same. And what is a condition of the proof.
     """
 
-    def settle(self, symbol: Factor, form: Poly) -> None:
+    def settle(self, symbol: Factor, form: Poly, condition: str = "") -> None:
         """Note the form that a symbol has to have."""
         before = self.settled[-1][0] if self.settled else 0
-        self.settled.append((max(self.at, before), symbol, form))
+        self.settled.append((max(self.at, before), symbol, form, condition))
 
     def choose(self, count: int, label: str = "") -> int:
         """Return the next choice, below `count`."""
