@@ -263,11 +263,16 @@ def _what_is_missing(
 
 
 def _missed(outcomes: Iterable[Outcome]) -> list[str]:
-    """Return the places of alternates that are in no proof, and in no way that a body declines."""
+    """Return the places of alternates that are in no proof, and in no way that a body declines.
+
+    Those that constants exclude, whatever the sizes, are not missed.
+    """
     offered: dict[int, str] = {}
-    taken: set[int] = set()
+    taken: dict[int, set[str]] = {}
     for outcome in outcomes:
         offered |= {i: place_of(pattern) for i, (pattern, _) in outcome.way.offered.items()}
-        if outcome.kind in ("proved", "declined"):
-            taken |= {id(pattern) for pattern in outcome.way.taken}
-    return [place for i, place in offered.items() if i not in taken]
+        for pattern in outcome.way.taken:
+            taken.setdefault(id(pattern), set()).add(outcome.kind)
+    settled = {i for i, kinds in taken.items() if kinds & {"proved", "declined"}}
+    excluded = {i for i, kinds in taken.items() if kinds == {"impossible"}}
+    return [place for i, place in offered.items() if i not in settled | excluded]

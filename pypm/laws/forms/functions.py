@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Final
 
+from pypm.laws.forms.maxima import maximum_of
 from pypm.laws.forms.polynomials import (
     LARGEST_POWER,
     MINUS_INFINITY,
@@ -261,7 +262,6 @@ def _log(argument: Poly) -> Poly:
 
 ODD: Final = frozenset({"erf", "sin", "sign", "atan", "round"})
 EVEN: Final = frozenset({"cos"})
-SYMMETRIC: Final = frozenset({"max"})
 
 
 def function(name: str, *arguments: Poly) -> Poly:
@@ -284,17 +284,9 @@ def _with_first(name: str, first: Iterable[Poly], last: tuple[Poly, ...]) -> Pol
 
 
 def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
-    if name in SYMMETRIC:
-        arguments = tuple(inner for a in arguments for inner in _operands_of(name, a))
-        arguments = tuple(sorted(dict.fromkeys(arguments), key=repr))
-        infinite = factor(MINUS_INFINITY)
-        arguments = tuple(a for a in arguments if a != infinite) or arguments[:1]
-        if len(arguments) == 1:
-            return arguments[0]
-        numbers = [a.constant for a in arguments]
-        if None not in numbers:
-            return rational(max(n for n in numbers if n is not None))
-    elif name in ODD or name in EVEN:
+    if name == "max":
+        return maximum_of(arguments, _is_positive)
+    if name in ODD or name in EVEN:
         (argument,) = arguments
         if not argument.terms:
             return rational(0) if name in ODD else rational(1)
@@ -303,17 +295,6 @@ def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
             found = factor(("function", name, (-argument).key))
             return -found if name in ODD else found
     return factor(("function", name, *(argument.key for argument in arguments)))
-
-
-def _operands_of(name: str, argument: Poly) -> Iterable[Poly]:
-    """Return the arguments of a call of the same symmetric function; of others, the whole."""
-    if len(argument.terms) == 1:
-        (((monomial, coefficient)),) = argument.terms.items()
-        if coefficient == 1 and len(monomial) == 1:
-            ((of, exponent),) = monomial
-            if exponent == 1 and of[:2] == ("function", name):
-                return map(of_key, of[2:])
-    return (argument,)
 
 
 # --- equality ------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
 Domain: TypeAlias = dict[object, object]
 """Values by a key: those above stand for themselves, constants for one."""
-NUMBERS: Final = frozenset({"eps", "alpha", "beta", "scale", "p", "negative_slope"})
+NUMBERS: Final = frozenset({"eps", "epsilon", "alpha", "beta", "scale", "p", "negative_slope"})
 """Arguments of operators that are numbers."""
 PLACES: Final = frozenset({"start", "end", "length"})
 """Arguments that are places along a dimension: taken to be numbers from 1 on."""

@@ -13,18 +13,22 @@ from pypm.core.guards import (
     Expression,
     Guard,
     Or,
+    Reference,
     evaluate,
     holds,
 )
-from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
 from pypm.core.patterns import Definition
 from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED, VALUE, Value
+from pypm.core.traverse import names as names_in
 from pypm.fx.operators.corrections import named
+from pypm.fx.operators.references import stated_reference
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, takes_shape
 from pypm.laws.operators.meanings import ELEMENTS
+from pypm.laws.patterns.by_reference import by_reference
 from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
 from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
@@ -99,6 +103,9 @@ class Valuation:
         """Make all guards hold, and these values equal. Raises NotMatched."""
         for guard, names in self._way.guards:
             self._guard(guard, names)
+        for guard, names in self._way.shared:
+            if all(names[name] in self._known for name in names_in(guard)):
+                self._guard(guard, names)
         failed: NotMatched | None = None
         for one, two in (*equal, *self._equal):
             try:
@@ -305,6 +312,14 @@ class Valuation:
         said = slot.arguments if slot else {}
         if operator == LITERAL:
             return self._literal(said)
+        reference = stated_reference(operator.name)
+        if reference is not None:
+            found = by_reference(
+                *(operator, reference, trees, said, self._formulas),
+                value=self.tree,
+                argument=self._argument,
+            )
+            return found
         operands = [self.tree(tree) for tree in trees]
         if operator in (CONS, NIL):
             return (operands[0], *operands[1]) if operands else ()
@@ -316,6 +331,11 @@ class Valuation:
         attributes: dict[str, Given] = dict.fromkeys(operator.attribute_defaults, ANYTHING)
         for name, argument in said.items():
             attributes[name] = self._argument(argument)
+        index = attributes.get("index")
+        if operator == GETITEM and isinstance(operands[0], tuple) and isinstance(index, int):
+            return operands[0][index]
+        if attributes.get("dtype") is ANYTHING and slot is not None:
+            attributes["dtype"] = self._variables.said_type(slot) or ANYTHING
         count_dims(operator, operands, attributes)
         if attributes.get("keepdim") is ANYTHING:
             attributes["keepdim"] = self._pick((False, True), "keepdim")
@@ -384,6 +404,14 @@ class Valuation:
         self._variables.are_alike = True
         return self._variables.tensor(WayName("result"))
 
+    def _said_value(self, slot: WayName) -> Given:
+        """Return the value to which a guard says that a name is equal, or UNDEFINED."""
+        for guard, names in self._way.guards:
+            match guard:
+                case Equal(Reference(name), other) if names.get(name) is slot:
+                    return self._evaluate(other, names)
+        return UNDEFINED
+
     def _bound_or_leaf(self, slot: WayName) -> Given:
         for call in self._uses.get(slot, {}).get("spelled", ()):
             if self._is_free(slot):
@@ -391,7 +419,13 @@ class Valuation:
         if slot in self._bound:
             return self._bound[slot]
         if VALUE not in slot.arguments:
-            return self._variables.value(slot)
+            try:
+                return self._variables.value(slot)
+            except NoMeaning:
+                found = self._said_value(slot)
+                if found is UNDEFINED:
+                    raise
+                return found
         return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
 
 

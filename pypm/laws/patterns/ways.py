@@ -42,6 +42,7 @@ from pypm.core.terms import ARGUMENT, DERIVED, VALUE
 from pypm.core.traverse import alternates, children
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.polynomials import Factor, Poly
+from pypm.laws.patterns.shared_guards import shared_guards
 
 __all__ = [
     "AppliedOperator",
@@ -207,6 +208,8 @@ class Way:
     def __init__(self, choices: Choices, notes: list[Given] | None = None) -> None:
         self.choices = choices
         self.guards: list[tuple[Guard, Names]] = []
+        self.shared: list[tuple[Guard, Names]] = []
+        """Guards that the patterns that are called have."""
         self.slots: list[WayName] = []
         self.roots: list[Tree] = []
         self.taken: list[Pattern] = []
@@ -279,6 +282,8 @@ class Way:
 
     def _called(self, definition: Definition, around: _Frames, slots: tuple[WayName, ...]) -> Tree:
         if definition.means is not None:
+            names = dict(zip(definition.parameters, slots, strict=True))
+            self.shared += [(guard, names) for guard in shared_guards(definition)]
             return Meant(definition, slots)
         return Spelled(definition, around, slots)
 
