@@ -96,12 +96,13 @@ def _plainly() -> Iterator[None]:
 def running(formulas: Formulas) -> Iterator[None]:
     """Run torch code on symbolic tensors: comparisons of sizes are recorded as conditions."""
     world = formulas.world
-    before, world.watched = world.watched, True
+    before = world.watched, world.divides
+    world.watched = world.divides = True
     try:
         with _Running(formulas):
             yield
     finally:
-        world.watched = before
+        world.watched, world.divides = before
 
 
 def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None) -> Given:
@@ -163,7 +164,8 @@ def _called(
     reference = reference_of(overload)
     if reference is not None and isinstance(overload, OpOverload):
         formulas.references.add(overload._schema.name.replace("::", "."))
-        return reference(*args, **kwargs)
+        with _Running(formulas):
+            return reference(*args, **kwargs)
     return _computed(formulas, func, name, args, kwargs)
 
 

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 import torch
 
+from pypm.fx.operators.arguments import CHILD
 from pypm.laws.algebra import (
     Algebra,
     Given,
@@ -48,7 +49,7 @@ def _cast(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
     dtype = attributes.get("dtype")
     if others or not isinstance(dtype, torch.dtype):
         return Indexed(x.shape, lambda p: x.value(*p))  # patterns ask that it be floating-point
-    kind = _kind(dtype)
+    kind = kind_of(dtype)
     if kind == "truth" and x.kind == "real":
         raise NoMeaning("a cast to truth values")
     is_narrow = dtype.is_floating_point and dtype.itemsize == 1
@@ -62,7 +63,8 @@ def _cast(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
     return Indexed(x.shape, at, kind=kind)
 
 
-def _kind(dtype: torch.dtype) -> str:
+def kind_of(dtype: torch.dtype) -> str:
+    """Return the kind of values of a type. Raises NoMeaning for complex numbers."""
     if dtype.is_complex:
         raise NoMeaning("complex numbers")
     return "real" if dtype.is_floating_point else "truth" if dtype == torch.bool else "whole"
@@ -219,10 +221,17 @@ def _padded(
     return found
 
 
-def _got(c: Site, x: Indexed | tuple[Indexed, ...], *, index: Given) -> Indexed:
-    """Return one of several results, or `x[index]` for integers, slices, None and an ellipsis."""
+def _got(c: Site, x: Indexed | tuple[Indexed, ...], *tensors: Indexed, index: Given) -> Indexed:
+    """Return one of several results, or `x[index]`: for integers, slices, None and an ellipsis, or
+    for tensors in some dimensions and all of the others.
+    """
     if isinstance(x, tuple):
         return x[index]
+    if tensors:
+        if any(one not in (CHILD, ALL) for one in index):
+            raise NoMeaning("an index of tensors and others")
+        left = iter(tensors)
+        return _indexed(c, x, tuple(next(left) if one == CHILD else None for one in index))
     parts = list(index) if isinstance(index, tuple) and index[:1] != ("slice",) else [index]
     if "list" in parts or any(isinstance(one, Indexed) for one in parts):
         raise NoMeaning("an index that is a tensor or a list")
@@ -240,6 +249,9 @@ def _got(c: Site, x: Indexed | tuple[Indexed, ...], *, index: Given) -> Indexed:
         else:
             found = _selected(c, found, dim=dim, index=one)
     return found
+
+
+ALL: Final = ("slice", None, None, None)
 
 
 def _cut(c: Site, x: Indexed, dim: int, start: Given, stop: Given, step: Given) -> Indexed:

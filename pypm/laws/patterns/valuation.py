@@ -31,12 +31,11 @@ from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.by_reference import by_reference
 from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
-from pypm.laws.patterns.unknown_guards import is_about_sizes, lacks_a_dimension
+from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
 from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of
 from pypm.laws.patterns.ways import (
     AppliedOperator,
     Argument,
-    Choices,
     Entered,
     Impossible,
     Meant,
@@ -82,6 +81,8 @@ class Valuation:
         self._under_way: set[WayName] = set()
         self._equal: list[tuple[Given, Given]] = []
         """Values that views make equal: checked last, since guards say more of them."""
+        self._ors: dict[tuple[int, int], int] = {}
+        """Sides of guards with several, by their identity: those that were chosen."""
         self._whole: list[tuple[Given, Given]] = []
         """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
         self.shapes: dict[WayName, tuple[Given, ...]] = {}
@@ -129,9 +130,17 @@ class Valuation:
             raise NotMatched("a guard")
         match guard:
             case Or(left, right):
-                known = self._holds(left, names) if is_of_none(left) else None
+                if is_of_none(left):
+                    known = self._holds(left, names)
+                elif not is_about_values(guard):
+                    known = self._holds(guard, names) is not False
+                else:
+                    known = None
                 if known is None:  # whatever the sizes: choices depend on choices alone
-                    self._guard((left, right)[self._pick((0, 1), "or")], names)
+                    place = id(guard), id(names)
+                    if place not in self._ors:
+                        self._ors[place] = self._pick((0, 1), "or")
+                    self._guard((left, right)[self._ors[place]], names)
                 elif not known:
                     self._guard(right, names)
                 return
@@ -251,7 +260,8 @@ class Valuation:
             if spelling.lemma.given == given:
                 spelling.settle(self._world, names)
             replay = spelling.replay(values)
-            found = entered(lemma, values, replay, self._formulas, self._lemmas, self._way.notes)
+            way = Way(replay, self._way.notes)
+            found = entered(lemma, values, way, self._formulas, self._lemmas)
             self._results[call] = found.result
             for slot, one, other in zip(call.actuals, values, found.values, strict=True):
                 if one is UNDEFINED:
@@ -391,6 +401,11 @@ class Valuation:
 
     # --- variables ---
 
+    def variable(self) -> Formula:
+        """Return a new tensor; others then have its rank."""
+        self._variables.are_alike = True
+        return self._variables.tensor(WayName("result"))
+
     def _said_value(self, slot: WayName) -> Given:
         """Return the value to which a guard says that a name is equal, or UNDEFINED."""
         for guard, names in self._way.guards:
@@ -417,19 +432,11 @@ class Valuation:
 
 
 def entered(
-    lemma: Lemma,
-    values: Sequence[Given],
-    choices: Choices,
-    formulas: Formulas,
-    lemmas: Lemmas,
-    notes: list[Given],
-    way: Way | None = None,
+    lemma: Lemma, values: Sequence[Given], way: Way, formulas: Formulas, lemmas: Lemmas
 ) -> Entered:
-    """Return what a pattern computes by choices, for values of its parameters; `UNDEFINED` stands
+    """Return what a pattern computes in a new way, for values of its parameters; `UNDEFINED` stands
     for those that the pattern binds. Raises NotMatched, NoMeaning.
     """
-    way = Way(choices) if way is None else way
-    way.notes = notes
     definition = lemma.definition
     slots = {name: way.slot(name) for name in definition.parameters}
     result = way.slot("result")
@@ -441,4 +448,4 @@ def entered(
     valuation.settle()
     bound = tuple(map(valuation.value, slots.values()))
     valuation.settle()
-    return Entered(found, bound, tuple(slots.values()), valuation.dtypes, way)
+    return Entered(found, bound, tuple(slots.values()), valuation.dtypes)

@@ -13,7 +13,17 @@ from pypm.core.records import Record, fields_of
 from pypm.core.terms import UNDEFINED
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.patterns.domains import DIMS, NUMBER, PLACE, SIZE, TENSOR, UNKNOWN, Domain, Domains
+from pypm.laws.patterns.domains import (
+    DIMS,
+    NUMBER,
+    PLACE,
+    SHAPE,
+    SIZE,
+    TENSOR,
+    UNKNOWN,
+    Domain,
+    Domains,
+)
 from pypm.laws.patterns.uses import dtype_tests, uses_of
 from pypm.laws.patterns.ways import Way, WayName
 
@@ -39,6 +49,8 @@ class Variables:
         ranks = [x.tensor.rank for x in given if isinstance(x, Formula) and not is_several(x)]
         self._rank: int | None = ranks[0] if ranks else None
         """The rank of the first tensor."""
+        self.are_alike = False
+        """Whether all tensors have that rank."""
 
     def _pick(self, options: Sequence[Given], label: str) -> Given:
         return self._choices.pick(lambda: options, label)
@@ -58,16 +70,20 @@ class Variables:
             domain |= uses["argument"]
         if uses.get("operand") or not domain:
             domain.setdefault(TENSOR, TENSOR)
+        if uses.get("mask"):
+            domain[None] = None
         values = [v for one in domain.values() for v in (self._dims() if one is DIMS else [one])]
         chosen = self._pick(values, slot.name)
         if chosen is TENSOR:
-            return self._tensor(slot)
+            return self.tensor(slot)
         if chosen is NUMBER:
             return self._world.real()
         if chosen is SIZE:
             return self._world.size()
         if chosen is PLACE:
             return self._world.place()
+        if chosen is SHAPE:
+            return tuple(self._world.size() for _ in self._pick(self._shapes(), slot.name))
         if chosen is UNKNOWN:
             raise NoMeaning(f"`{slot.name}` may be anything")
         return chosen
@@ -89,7 +105,8 @@ class Variables:
         dims = range(self._rank)
         return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
 
-    def _tensor(self, slot: WayName) -> Formula:
+    def tensor(self, slot: WayName) -> Formula:
+        """Return a new tensor. Raises NotMatched."""
         dtype, kind = self._type(slot)
         if dtype is not None:
             self.dtypes[slot] = dtype
@@ -119,6 +136,8 @@ class Variables:
             return [(0,) * rank for rank in RANKS]
         rank = self._rank
         alike = [(0,) * rank]
+        if self.are_alike:
+            return alike
         alike += [(0,) + (1,) * (rank - 2)] if rank > 2 else []
         return list(dict.fromkeys((*alike, (0,), (0, 0), ())))
 
