@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import process_time
 from typing import Final
 
+import torch
+
 from pypm.core.patterns import Definition
 from pypm.core.rules import Rule, Rules, as_rule_set
 from pypm.core.traverse import free_names
@@ -27,9 +29,10 @@ from pypm.laws.verdicts import Law, Laws, Open, ProofExtent, Proved, Refuted
 __all__ = ["equations", "prove"]
 
 OF_EFFECTS: Final = "only a rule that computes the same values can be proved"
-SMALL: Final = (None, 0, 1, 2, 3)
-"""Samples that are tried, each where bodies decline otherwise: None for large sizes; a number for a
-small one of the size with that number, 0 for none; sizes that differ are then also made equal.
+SMALL: Final = (None, torch.bfloat16, 0, 1, 2, 3)
+"""Samples that are tried, each where bodies decline otherwise: None for large sizes and float32;
+another type; a number for a small size with that number, 0 for none, where sizes that differ are
+then also made equal.
 """
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
@@ -111,7 +114,7 @@ def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[
 def _maker(
     rule: Rule,
     contracts: Contracts,
-    small: int | None = None,
+    small: int | torch.dtype | None = None,
     is_lenient: bool = False,
     is_opaque: bool = False,
 ) -> Make:
@@ -123,7 +126,10 @@ def _maker(
     wholes = [Definition(rule.name, tuple(names), none, none, none, root) for root in rule.roots]
 
     def make(way: Way, world: World) -> Equation:
-        world.small = small or 0
+        if isinstance(small, torch.dtype):
+            world.type_of_reals = small
+        else:
+            world.small = small or 0
         formulas = Formulas(world)
         slots = {name: way.slot(name) for name in names}
         way.assume(rule.guard, slots)
@@ -140,7 +146,7 @@ def _maker(
             right = replaced(rule, values, dtypes, left, formulas, is_lenient)
         except Declined:
             pairs = [(a, b) for a, b in world.unequal if isinstance(a, Size) and is_number(b)]
-            if small is not None and pairs and way.choices.choose(2, "equal"):
+            if isinstance(small, int) and pairs and way.choices.choose(2, "equal"):
                 world.unify(*pairs[-1])
             raise
         for one, two in zip(left, right, strict=False):

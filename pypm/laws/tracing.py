@@ -116,7 +116,8 @@ def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None
             if value.name == "number" and dtype is None:
                 return _number(formulas, value)
             known = value.attributes.get("dtype") if value.name == "read" else None
-            found = dtype or known or DTYPES[value.tensor.kind]
+            types = {**DTYPES, "real": formulas.world.type_of_reals}
+            found = dtype or known or types[value.tensor.kind]
             return SymbolicTensor(value, formulas, found)
         case Record():
             return mapped(lambda part: tensor_of(part, formulas), value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, TypeAlias
 
 import torch
@@ -361,9 +362,13 @@ def _opaque(c: Site, *operands: Indexed, name: str, given: tuple[Given, ...]) ->
             return x.value(*place) * weight
         return a.total(x.shape[len(place)], lambda i: weighed(number, x, *place, i))
 
+    @cache
+    def determining() -> Sequence[Scalar]:
+        sums = [weighed(number, x) for number, x in enumerate(operands)]
+        return [*sums, *map(c.number, given)]
+
     def at(place: Shape) -> Scalar:
-        sums = (weighed(number, x) for number, x in enumerate(operands))
-        return a.function(name, *map(a.scalar, place), *sums, *map(c.number, given))
+        return a.function(name, *map(a.scalar, place), *determining())
 
     return Indexed(c.shape, at)
 

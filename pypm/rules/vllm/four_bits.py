@@ -7,11 +7,12 @@ for devices that have the graph's own quantization.
 import torch
 
 from pypm import decline, pattern, predicate, rule, var
-from pypm.fx import GETITEM, Namespace, known_to_hold
+from pypm.fx import GETITEM, Namespace, known_to_hold, same_size
 from pypm.rules.vllm.activations import SiluAndMul
 from pypm.rules.vllm.eight_bits import TYPE, shaped
 from pypm.rules.vllm.norms import MISFIT, NormOfSum, Sum, fit
 from pypm.rules.vllm.operators import fused, given_up, last_reader
+from pypm.rules.vllm.references import packed
 from pypm.rules.vocabulary.shapes import Rows
 
 QUANTIZE = getattr(
@@ -31,14 +32,15 @@ NARROW = (torch.float16, torch.bfloat16)
 @predicate
 def is_packed(packed, whole):
     """Return whether a shape is that of the other one in packed rows, without padding."""
-    return known_to_hold(lambda a, b: 2 * a == b, packed[-1], whole[-1]) and len(packed) == 2
+    is_half = known_to_hold(lambda a, b: 2 * a == b, packed[-1], whole[-1])
+    return is_half and len(packed) == 2 and same_size(packed[0], whole[0])
 
 
-@pattern
+@pattern(means=lambda x, scale, swizzled, s: (None, *packed(x, scale, swizzled, s)))
 def Packed(x, scale, swizzled, s):  # two results: x, and scales in the memory of s
     q = var()
     y = QUANTIZE(x, scale, swizzled, output=q, output_scale=s)
-    assert is_packed(q.shape, x.shape) and x.rank == 2
+    assert is_packed(q.shape, x.shape) and x.rank == 2 and scale.numel() == 1
     return y
 
 
