@@ -52,8 +52,8 @@ def _clauses(value: Poly, is_positive: Positive) -> Clauses:
         if is_one and all(is_positive(of, e) for of, e in rest):
             scale = Poly({frozenset(rest): abs(coefficient)})
             inner = [of_key(key) * scale for key in maxima[0][2:]]
-                largest = _largest([_clauses(a, is_positive) for a in inner])
-                return largest if coefficient > 0 else _opposite(largest)
+            largest = _largest([_clauses(a, is_positive) for a in inner])
+            return largest if coefficient > 0 else _opposite(largest)
     return [frozenset([value])]
 
 
