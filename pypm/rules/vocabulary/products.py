@@ -13,6 +13,13 @@ def linear(x, w, b, turned):
     return y if b is None else y + b
 
 
+def scaled(x, steps):
+    """Return x after steps, each times or over a number."""
+    for kind, _, c in steps:
+        x = x * c if kind == "mul" else x / c
+    return x
+
+
 @pattern(through=NoOp, means=torch.matmul)
 def MM(a, b):
     return aten.matmul(a, b) | aten.bmm(a, b) | Batch(aten.bmm(Merged(a), Merged(b)))
@@ -43,7 +50,7 @@ def Linear(x, w, b=None, turned=True):
     return PlainLinear(x, w, b, turned)
 
 
-@pattern(through=NoOp)
+@pattern(through=NoOp, means=scaled)
 def Scaled(x, steps=()):  # x times and over any numbers
     r, c = var(), var()
     let(steps=(*r, ("mul", (), c)))
