@@ -36,6 +36,7 @@ __all__ = [
     "FIELDS",
     "LIST",
     "MEANT",
+    "MASKED",
     "NUMBER",
     "PLACE",
     "SHAPE",
@@ -57,10 +58,10 @@ NUMBER: Final = "number"
 TENSOR: Final = "tensor"
 SIZE: Final = "size"
 PLACE: Final = "place"
+SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
 TRUTH: Final = "truth"
-SHAPE: Final = "shape"
 FIELDS: Final = "fields"
 LIST: Final = "list"
 MEANT: Final = "meant"
@@ -79,10 +80,17 @@ CONDITIONS: Final = {"aten.where": 0, "aten.masked_fill": 1}
 """Operators with the place of an operand that holds truth values."""
 COUNTS: Final = {"aten.repeat_interleave": 1}
 """Operators with the place of an operand that is a number of times."""
-NUMBERS: Final = frozenset({"eps", "alpha", "beta", "scale", "p", "negative_slope"})
+NUMBERS: Final = frozenset({"eps", "epsilon", "alpha", "beta", "scale", "p", "negative_slope"})
 """Arguments of operators that are numbers."""
 PLACES: Final = frozenset({"start", "end", "length"})
 """Arguments that are places along a dimension: taken to be numbers from 1 on."""
+MASKED: Final = (
+    "aten.scaled_dot_product_attention",
+    "aten._scaled_dot_product_flash_attention_for_cpu",
+)
+"""Operators whose fourth operand may be None; else it is added if it holds numbers, and hides if it
+holds truth.
+"""
 OVER_DIMS: Final = frozenset(
     f"aten.{name}"
     for name in ("sum", "mean", "amax", "var", "var_mean", "logsumexp", "linalg_vector_norm")
@@ -163,6 +171,8 @@ class Domains:
         if isinstance(pattern, Mu):  # its body has names of its own
             return
         inner = children(pattern)
+        if isinstance(pattern, Op) and pattern.operator.name in MASKED and inner[3] == Var(name):
+            found[None] = None
         if isinstance(pattern, (Op, Fun)) and Var(name) in inner:
             operator = pattern.operator.name if isinstance(pattern, Op) else ""
             kind = of_operand(operator, inner.index(Var(name)))
@@ -205,8 +215,6 @@ class Domains:
                 for part in summands(expression):
                     self._add_part(_list_in(found), part, frames)
             case Apply(function, _) if function.name == "add" and _reads_shapes(expression):
-                found[SHAPE] = SHAPE
-            case Attribute(_, "shape"):
                 found[SHAPE] = SHAPE
             case Reference(name):
                 added(found, self.of(frames[0], name, frames[1:]) or {TENSOR: TENSOR})
@@ -298,6 +306,8 @@ def _of_plain(found: Domain, expression: Expression) -> None:
             found[exact(value)] = value
         case Attribute(_, attribute) if attribute == VALUE:
             found[NUMBER] = NUMBER
+        case Attribute(_, "shape"):
+            found[SHAPE] = SHAPE
         case Attribute(_, attribute):
             added(found, of_argument(attribute))
         case Apply(function, (Attribute(_, "shape"), _)) if function.name == "item":

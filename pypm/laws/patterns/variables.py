@@ -8,11 +8,11 @@ from typing import Final
 
 import torch
 
-from pypm.core.guards import Apply, Attribute, Constant, Holds, Reference
+from pypm.core.guards import Apply, Attribute, Constant, Equal, Function, Holds, Reference
+from pypm.core.patterns import Definition
 from pypm.core.records import Record, fields_of
 from pypm.core.terms import UNDEFINED, VALUE
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.core.patterns import Definition
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Lemmas, takes_shape
 from pypm.laws.meanings_of_patterns import meaning_of
@@ -57,7 +57,7 @@ class Variables:
         self, way: Way, formulas: Formulas, lemmas: Lemmas, given: Sequence[Given]
     ) -> None:
         self._choices = way.choices
-        self._guards = way.guards
+        self._guards = way.guards + way.shared
         self._formulas = formulas
         self._world = formulas.world
         self._lemmas = lemmas
@@ -70,6 +70,8 @@ class Variables:
         """Fields of records."""
         self._is_plain = True
         """Whether the constants of records are the first of those that they may be."""
+        self.are_alike = False
+        """Whether all tensors have that rank."""
 
     def _pick(self, options: Sequence[Given], label: str) -> Given:
         return self._choices.pick(lambda: options, label)
@@ -92,18 +94,20 @@ class Variables:
         kind = uses.get("operand", None if domain else TENSOR)
         if kind is not None and not (kind == TENSOR and TRUTH in domain):
             domain.setdefault(kind, kind)
+        if uses.get("mask"):
+            domain[None] = None
         return domain
 
     def _said(self, slot: WayName) -> Given:
         """Return the constant that a guard says a name is, or the number that stands for it."""
         for guard, names in self._guards:
             match guard:
-                case Holds(Apply(function, (Reference(name), Constant(value)))) if (
-                    function.name == "is_value" and names[name] is slot
-                ):
+                case Equal(Reference(name), Constant(value)) | Holds(
+                    Apply(Function("is_value"), (Reference(name), Constant(value)))
+                ) if names.get(name) is slot:
                     return value
                 case Holds(Apply(function, (Attribute(name, attribute), *_))) if (
-                    function.limit is not None and attribute == VALUE and names[name] is slot
+                    function.limit is not None and attribute == VALUE and names.get(name) is slot
                 ):
                     self._world.limits.add(function.name.rpartition(".")[2])
                     return given_number(self._formulas, function.limit)
@@ -127,7 +131,7 @@ class Variables:
             case MeantBy(definition, arguments):
                 return self._meant(definition, [self._of(one, slot) for one in arguments], slot)
         if chosen is TENSOR:
-            return self._tensor(slot)
+            return self.tensor(slot)
         if chosen is TRUTH:
             return self._formulas.read(self._new_shape(slot), "truth", slot.name)
         if chosen is VALUE:
@@ -138,6 +142,8 @@ class Variables:
             return self._world.size()
         if chosen is PLACE:
             return self._world.place()
+        if chosen is SHAPE:
+            return tuple(self._world.size() for _ in self._pick(self._shapes(), slot.name))
         if chosen is UNKNOWN:
             raise NoMeaning(f"`{slot.name}` may be anything")
         return chosen
@@ -228,16 +234,28 @@ class Variables:
         dims = range(self._rank)
         return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
 
-    def _tensor(self, slot: WayName) -> Formula:
+    def tensor(self, slot: WayName) -> Formula:
+        """Return a new tensor. Raises NotMatched."""
         dtype, kind = self._type(slot)
         if dtype is not None:
             self.dtypes[slot] = dtype
-        made = self._formulas.read(self._new_shape(slot), kind, slot.name)
-        self._rank = made.tensor.rank if self._rank is None else self._rank
+        shape = () if self._is_one(slot) else self._new_shape(slot)
+        made = self._formulas.read(shape, kind, slot.name)
+        if self._rank is None and not self._is_one(slot):
+            self._rank = made.tensor.rank
         if dtype is not None:
             made.attributes["dtype"] = dtype  # type: ignore[index]
         return made
 
+    def _is_one(self, slot: WayName) -> bool:
+        """Return whether a guard says that a tensor has one element."""
+        return any(
+            names.get(name) is slot
+            for guard, names in self._guards
+            if isinstance(guard, Equal) and guard.right == Constant(1)
+            for name in [getattr(guard.left, "name", "")]
+            if guard.left == Attribute(name, "numel")
+        )
     def _new_shape(self, slot: WayName) -> list[Given]:
         return [n or self._world.size() for n in self._pick(self._shapes(), slot.name)]
 
@@ -250,20 +268,26 @@ class Variables:
             return [(0,) * rank for rank in RANKS]
         rank = self._rank
         alike = [(0,) * rank]
-        if self._fields:
+        if self.are_alike or self._fields:
             return alike
         alike += [(0,) + (1,) * (rank - 2)] if rank > 2 else []
         return list(dict.fromkeys((*alike, (0,), (0, 0), ())))
 
-    def _type(self, slot: WayName) -> tuple[torch.dtype | None, str]:
-        """Return the type that a guard says, and whether it is of numbers or truth values."""
+    def said_type(self, slot: WayName) -> torch.dtype | None:
+        """Return the type that a guard says that a name has, if one does."""
         for guard, names in self._guards:
             for tested, expected in dtype_tests(guard):
-                same = names.get(tested) is slot
-                if same and isinstance(expected, torch.dtype):
-                    if expected.is_floating_point:
-                        return expected, "real"
-                    return expected, "truth" if expected == torch.bool else "whole"
+                if names.get(tested) is slot and isinstance(expected, torch.dtype):
+                    return expected
+        return None
+
+    def _type(self, slot: WayName) -> tuple[torch.dtype | None, str]:
+        """Return the type that a guard says, and whether it is of numbers or truth values."""
+        expected = self.said_type(slot)
+        if expected is not None:
+            if expected.is_floating_point:
+                return expected, "real"
+            return expected, "truth" if expected == torch.bool else "whole"
         is_mask = self.uses.get(slot, {}).get("mask")
         return None, self._pick(("real", "truth"), slot.name) if is_mask else "real"
 

@@ -5,7 +5,7 @@ A number that is filled in so low that it hides a key is minus infinity here; se
 
 import torch
 
-from pypm.rules.vocabulary.products import scaled
+from pypm.rules.vocabulary.products import product, scaled
 from pypm.rules.vocabulary.shapes import batched
 
 STEPS = {
@@ -96,6 +96,6 @@ def weights(scores, shape=None):
     return torch.softmax(x, -1) if is_softmax else x
 
 
-def summed(w, v, lv):
+def summed(w, v, lv, shape=None):
     """Return the product of weights and values."""
-    return torch.einsum(lv, w, v) if "," in lv else w @ heads(v, lv, w.shape)
+    return torch.einsum(lv, w, v) if "," in lv else product(w, heads(v, lv, w.shape), shape)

@@ -1,10 +1,8 @@
 """Matrix products, linear layers, and scales."""
 
-import torch
-
 from pypm import let, pattern, var
 from pypm.fx import aten
-from pypm.rules.vocabulary.shapes import Batch, Merged, NoOp, UnderNoOps
+from pypm.rules.vocabulary.shapes import Batch, Merged, NoOp, UnderNoOps, batched
 
 
 def linear(x, w, b, turned):
@@ -20,7 +18,12 @@ def scaled(x, steps):
     return x
 
 
-@pattern(through=NoOp, means=torch.matmul)
+def product(a, b, shape=None):
+    """Return a product of matrices, with other batch dimensions if a shape says so."""
+    return a @ b if shape is None else batched(a @ b, shape)
+
+
+@pattern(through=NoOp, means=product)
 def MM(a, b):
     return aten.matmul(a, b) | aten.bmm(a, b) | Batch(aten.bmm(Merged(a), Merged(b)))
 
