@@ -196,7 +196,8 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
 }
 
 
-WITHOUT_VALUES = {"aten.empty", "opaque"}
+WITHOUT_VALUES: Final = frozenset({"opaque", "aten.empty"})
+"""Functions without laws, and elements that may be anything."""
 
 
 def test_there_is_a_sample_of_each_meaning() -> None:
