@@ -7,7 +7,7 @@ for devices that have the graph's own quantization.
 import torch
 
 from pypm import decline, pattern, predicate, rule, var
-from pypm.fx import GETITEM, Namespace, known_to_hold, same_size
+from pypm.fx import GETITEM, Namespace, known_to_hold
 from pypm.rules.vllm.activations import SiluAndMul
 from pypm.rules.vllm.eight_bits import TYPE, shaped
 from pypm.rules.vllm.norms import MISFIT, NormOfSum, Sum, fit
@@ -32,15 +32,15 @@ NARROW = (torch.float16, torch.bfloat16)
 @predicate
 def is_packed(packed, whole):
     """Return whether a shape is that of the other one in packed rows, without padding."""
-    is_half = known_to_hold(lambda a, b: 2 * a == b, packed[-1], whole[-1])
-    return is_half and len(packed) == 2 and same_size(packed[0], whole[0])
+    return known_to_hold(lambda a, b: 2 * a == b, packed[-1], whole[-1]) and len(packed) == 2
 
 
 @pattern(means=lambda x, scale, swizzled, s: (None, *packed(x, scale, swizzled, s)))
 def Packed(x, scale, swizzled, s):  # two results: x, and scales in the memory of s
     q = var()
     y = QUANTIZE(x, scale, swizzled, output=q, output_scale=s)
-    assert is_packed(q.shape, x.shape) and x.rank == 2 and scale.numel() == 1
+    assert is_packed(q.shape, x.shape) and q.shape[0] == x.shape[0]
+    assert x.rank == 2 and scale.numel() == 1
     return y
 
 
