@@ -73,15 +73,16 @@ class Outcome:
 Make: TypeAlias = Callable[[Way, World], Equation]
 
 
-def tried(make: Make) -> list[Outcome]:
-    """Try all ways: each is made by choices. A way is proved if its sides have one normal form,
-    the same one for two samples of all sizes and numbers: so no sample is in it.
+def tried(make: Make, until: Sequence[str] = ()) -> list[Outcome]:
+    """Try all ways, up to one with an outcome of the kinds `until`: each is made by choices. A way
+    is proved if its sides have one normal form, the same one for two samples of all sizes and
+    numbers: so no sample is in it.
     """
     found = []
     choices = Choices()
     for _ in range(MOST_WAYS):
         found.append(outcome_of(make, choices))
-        if not choices.advance():
+        if found[-1].kind in until or not choices.advance():
             return found
     return [*found, Outcome("open", Way(choices), f"more than {MOST_WAYS} ways")]
 

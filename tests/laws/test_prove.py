@@ -182,7 +182,7 @@ def of_large(x, scale):
 
 @pattern
 def Apart(x, y):
-    assert x.rank == 4 and y.rank == 3
+    assert x.rank == 4 and y.rank == 3 and y.shape[1] == 7
     return x * y
 
 
@@ -191,9 +191,14 @@ def Apart(x, y):
     return x - y
 
 
-@rule(Apart)
+@pattern
+def Opposite(x, y):
+    return -Apart(x, y)
+
+
+@rule(Opposite)
 def subtracted(x, y):
-    return x - y
+    return y - x
 
 
 @pytest.mark.parametrize("true", [by_sign, no_clones, summed])

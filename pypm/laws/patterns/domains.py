@@ -11,8 +11,10 @@ from pypm.core.traverse import children
 
 __all__ = [
     "DIMS",
+    "MASKED",
     "NUMBER",
     "PLACE",
+    "SHAPE",
     "SIZE",
     "TENSOR",
     "UNKNOWN",
@@ -25,14 +27,22 @@ NUMBER: Final = "number"
 TENSOR: Final = "tensor"
 SIZE: Final = "size"
 PLACE: Final = "place"
+SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
 Domain: TypeAlias = dict[object, object]
 """Values by a key: those above stand for themselves, constants for one."""
-NUMBERS: Final = frozenset({"eps", "alpha", "beta", "scale", "p", "negative_slope"})
+NUMBERS: Final = frozenset({"eps", "epsilon", "alpha", "beta", "scale", "p", "negative_slope"})
 """Arguments of operators that are numbers."""
 PLACES: Final = frozenset({"start", "end", "length"})
 """Arguments that are places along a dimension: taken to be numbers from 1 on."""
+MASKED: Final = (
+    "aten.scaled_dot_product_attention",
+    "aten._scaled_dot_product_flash_attention_for_cpu",
+)
+"""Operators whose fourth operand may be None; else it is added if it holds numbers, and hides if it
+holds truth.
+"""
 OVER_DIMS: Final = frozenset(
     f"aten.{name}"
     for name in ("sum", "mean", "amax", "var", "var_mean", "logsumexp", "linalg_vector_norm")
@@ -74,6 +84,8 @@ class Domains:
         if isinstance(pattern, Mu):  # its body has names of its own
             return
         inner = children(pattern)
+        if isinstance(pattern, Op) and pattern.operator.name in MASKED and inner[3] == Var(name):
+            found[None] = None
         if isinstance(pattern, (Op, Fun)) and Var(name) in inner:
             found[TENSOR] = TENSOR
         for part in inner:
@@ -116,6 +128,8 @@ def _classify(found: Domain, expression: Expression) -> None:
             found[exact(value)] = value
         case Attribute(_, attribute) if attribute == VALUE:
             found[NUMBER] = NUMBER
+        case Attribute(_, "shape"):
+            found[SHAPE] = SHAPE
         case Attribute(_, attribute):
             found |= of_argument(attribute)
         case Apply(function, (Attribute(_, "shape"), _)) if function.name == "item":
