@@ -149,6 +149,7 @@ class Valuation:
                     place = id(guard), id(names)
                     if place not in self._ors:
                         self._ors[place] = self._pick((0, 1), "or")
+                        self._way.sides.append(self._ors[place])
                     self._guard((left, right)[self._ors[place]], names)
                 elif not known:
                     self._guard(right, names)
