@@ -87,7 +87,7 @@ def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
             return Proved(rule.name, _extent([o for o in again if o.kind == "proved"], {})), again
     outcomes: list[Outcome] = []
     for small in SMALL:
-        made = contracts.possible(tried(_maker(rule, contracts, small)))
+        made = contracts.judged(tried(_maker(rule, contracts, small)))
         outcomes += [o for o in made if o.kind != "declined" or small is None]
         law, is_missing = _judged(rule, contracts, outcomes)
         if not is_missing or not any(o.kind == "declined" for o in outcomes):
@@ -269,16 +269,16 @@ def _what_is_missing(
 
 
 def _missed(outcomes: Iterable[Outcome]) -> list[str]:
-    """Return the places of alternates that are in no proof, and in no way that a body declines.
-
-    Those that constants exclude, whatever the sizes, are not missed.
+    """Return the places of combinations of alternates that are in no proof, and in no way that a
+    body declines. Those that constants exclude, whatever the sizes, are not missed.
     """
-    offered: dict[int, str] = {}
-    taken: dict[int, set[str]] = {}
+    kinds: dict[tuple[int, ...], set[str]] = {}
+    places: dict[tuple[int, ...], str] = {}
     for outcome in outcomes:
-        offered |= {i: place_of(pattern) for i, (pattern, _) in outcome.way.offered.items()}
-        for pattern in outcome.way.taken:
-            taken.setdefault(id(pattern), set()).add(outcome.kind)
-    settled = {i for i, kinds in taken.items() if kinds & {"proved", "declined"}}
-    excluded = {i for i, kinds in taken.items() if kinds == {"impossible"}}
-    return [place for i, place in offered.items() if i not in settled | excluded]
+        way = outcome.way
+        taken = *map(id, way.taken), *way.sides
+        kinds.setdefault(taken, set()).add(outcome.kind)
+        said = [*dict.fromkeys(map(place_of, way.taken)), *["a side of `or`"] * bool(way.sides)]
+        places[taken] = " with ".join(said)
+    unfit = {"rejected"}, {"impossible", "rejected"}
+    return [places[taken] for taken, some in kinds.items() if some in unfit]

@@ -205,16 +205,17 @@ class World:
         return number <= self.frozen[symbol[0] == "symbol"]
 
     def suppose(self, since: int) -> bool:
-        """Suppose that the last comparison, the only one since then, comes out the other way.
+        """Suppose that a guard holds which fails for the samples by the comparisons since then.
 
-        A guard that fails for the samples may hold for other sizes. Return False if there are more
-        comparisons or none, or it comes out so for no size from 2 on.
+        Of one comparison the opposite is supposed, of several nothing. Return False if there are
+        none, or all come out so for no size or for all sizes from 2 on.
         """
-        if len(self.hypotheses) != since + 1:
-            return False
-        form, sign = self.hypotheses.pop()
-        self.hypotheses.append((form, OPPOSITES[sign]))
-        return not _is_decided(form)
+        new = self.hypotheses[since:]
+        del self.hypotheses[since:]
+        if len(new) == 1:
+            ((form, sign),) = new
+            self.hypotheses.append((form, OPPOSITES[sign]))
+        return not all(_is_decided(form) for form, _ in new)
 
     def note(self, left: SymbolicNumber, sign: str, right: Value) -> None:
         """Record a comparison: a condition, or a hypothesis."""

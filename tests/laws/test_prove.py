@@ -167,6 +167,40 @@ def even(x):
     return x * 2
 
 
+@pattern
+def OfSmall(x, scale):  # twice the value, for some sizes
+    c = var()
+    let(scale=c.value)
+    assert (not (x.shape[0] > 8 and x.shape[1] > 8) and c.value == 2.0) or c.value == 3.0
+    return x * c
+
+
+@rule(OfSmall)
+def of_large(x, scale):
+    return x * 3.0
+
+
+@pattern
+def Apart(x, y):
+    assert x.rank == 4 and y.rank == 3 and y.shape[1] == 7
+    return x * y
+
+
+@pattern
+def Apart(x, y):
+    return x - y
+
+
+@pattern
+def Opposite(x, y):
+    return -Apart(x, y)
+
+
+@rule(Opposite)
+def subtracted(x, y):
+    return y - x
+
+
 @pytest.mark.parametrize("true", [by_sign, no_clones, summed])
 def test_spellings_stand_for_others(true) -> None:
     law = prove(true).of(true.name)
@@ -212,6 +246,12 @@ def test_comparisons_of_sizes_are_conditions() -> None:
 def test_a_sample_is_no_proof() -> None:
     law = prove(of_a_sample).of("of_a_sample")
     assert not isinstance(law, Proved)
+
+
+@pytest.mark.parametrize("false", [of_large, subtracted])
+def test_sizes_and_ranks_that_are_not_tried_are_no_proof(false) -> None:
+    law = prove(false).of(false.name)
+    assert isinstance(law, Open) and law.scope.cases
 
 
 def test_operators_without_a_meaning_are_named() -> None:

@@ -8,6 +8,7 @@ from math import prod
 from typing import Final
 
 from pypm.core.guards import (
+    And,
     Attribute,
     Equal,
     Expression,
@@ -30,9 +31,16 @@ from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes_shape
 from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.by_reference import by_reference
-from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.inversion import parts_of_expression
-from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
+from pypm.laws.patterns.operator_dims import count_dims
+from pypm.laws.patterns.subjects import (
+    SHAPES,
+    GuardedName,
+    is_of_none,
+    is_plain,
+    is_said,
+    known_attribute,
+)
 from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
 from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of
 from pypm.laws.patterns.ways import (
@@ -147,12 +155,13 @@ class Valuation:
             if [*map(form_of, one)] != [*map(form_of, two)]:
                 raise NoMeaning("a slice whose arguments may be anything")
 
-    def _unify(self, one: Given, two: Given) -> None:
+    def _unify(self, one: Given, two: Given, are_said: bool = False) -> None:
+        """Make two values equal; `are_said` says that they are constants of the pattern."""
         try:
             self._world.unify(one, two)
         except Contradiction as why:
-            is_known = all(is_number(n) and form_of(n).constant is not None for n in (one, two))
-            raise (Impossible if is_known else NotMatched)(str(why)) from None
+            are_known = are_said or (is_plain(one) and is_plain(two))
+            raise (Impossible if are_known else NotMatched)(str(why)) from None
 
     def _guard(self, guard: Guard, names: Names) -> None:
         if lacks_a_dimension(guard, lambda name: rank_of(self.value(names[name]))):
@@ -169,14 +178,19 @@ class Valuation:
                     place = id(guard), id(names)
                     if place not in self._ors:
                         self._ors[place] = self._pick((0, 1), "or")
+                        self._way.sides.append(self._ors[place])
                     self._guard((left, right)[self._ors[place]], names)
                 elif not known:
                     self._guard(right, names)
                 return
+            case And(left, right):
+                self._guard(left, names)
+                self._guard(right, names)
+                return
             case Equal(left, right):
                 one, two = self._evaluate(left, names), self._evaluate(right, names)
                 if one is not UNDEFINED and two is not UNDEFINED:
-                    self._unify(one, two)
+                    self._unify(one, two, is_said(left, names) and is_said(right, names))
                 return
         self._world.unequal.clear()
         before = len(self._world.hypotheses)
@@ -186,8 +200,11 @@ class Valuation:
         if known is False:
             for one, two in list(self._world.unequal):  # the guard may hold where they are equal
                 self._unify(one, two)
+            compared = len(self._world.hypotheses) - before
             if not self._world.suppose(before):
                 raise NotMatched("a guard")
+            if compared > 1:
+                self._world.unknown.append(guard)
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
         return holds(guard, self._subjects(names))
@@ -269,7 +286,7 @@ class Valuation:
         elif isinstance(found, (tuple, Record)) and type(found) is type(given):
             one, two = (list(parts_of(value)) for value in (found, given))
             if len(one) != len(two):
-                raise Impossible("tuples of different lengths")
+                raise NotMatched("tuples of different lengths")
             for a, b in zip(one, two, strict=True):
                 self._agree(a, b)
         elif is_number(found) and is_number(given):
