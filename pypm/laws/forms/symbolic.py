@@ -125,11 +125,11 @@ class SymbolicAlgebra:
             return rational(1)
         if never_zero(value) or self.is_least(value, 1) or self.is_least(-value, 1):
             return rational(0)
-        value = vanishing(value)
         lowest = _lowest(value)
+        value = vanishing(value) if lowest is None else lowest
         if lowest is None and _infinite(value):
             return rational(0)
-        return indicator("zero", (value if lowest is None else lowest).key)
+        return indicator("zero", value.key)
 
     def choose(self, condition: Poly, yes: Callable[[], Poly], no: Callable[[], Poly]) -> Poly:
         """Return one of two values, by cases where the condition is not known."""
