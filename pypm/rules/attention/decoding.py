@@ -74,17 +74,19 @@ def written_out(match, scores, v, lv, kernel):
 @pattern
 def CalledOverCache(q, k, v, lk, lv, mask, scale, grouped):
     keys, values = Heads(k, lk), Heads(v, lv)
-    assert q.rank == k.rank == v.rank == 4
+    assert q.rank == k.rank == v.rank == keys.rank == values.rank == 4
     return Fused(q, keys, values, mask, False, scale, grouped)
 
 
 @rule(CalledOverCache, pays="by data", unless=of_many_queries)
 def called_decoding(q, k, v, lk, lv, mask, scale):
+    assert mask is not None
     return called(q, turned(k, lk), turned(v, lv), mask, scale, over_cache)
 
 
 @rule(CalledOverCache, pays="sometimes", unless=of_many_queries)
 def called_decoding_without_mask(q, k, v, lk, lv, mask, scale):
+    assert mask is None
     return called(q, turned(k, lk), turned(v, lv), mask, scale, over_all_keys)
 
 
