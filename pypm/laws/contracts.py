@@ -59,8 +59,10 @@ class Contracts:
             else:
                 if key not in self._known:
                     self._under_way.add(key)
-                    self._known[key] = tried(self._maker(lemma))
-                    self._under_way.remove(key)
+                    try:
+                        self._known[key] = tried(self._maker(lemma))
+                    finally:
+                        self._under_way.remove(key)
                 found[key] = lemma, self._known[key]
             todo += [
                 needed

@@ -196,11 +196,15 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
 }
 
 
+WITHOUT_VALUES: Final = frozenset({"opaque", "aten.empty"})
+"""Functions without laws, and elements that may be anything."""
+
+
 def test_there_is_a_sample_of_each_meaning() -> None:
-    assert set(SAMPLES) == set(MEANINGS)
+    assert set(SAMPLES) == set(MEANINGS) - WITHOUT_VALUES
 
 
-@pytest.mark.parametrize("name", MEANINGS)
+@pytest.mark.parametrize("name", SAMPLES)
 def test_meaning(name: str) -> None:
     function, inputs = SAMPLES[name]
     module = captured(function, inputs)
