@@ -184,7 +184,7 @@ def vanishing(value: Poly) -> Poly:
 
 
 def _vanishing_sum(of: Factor, exponent: Fraction) -> Poly:
-    if of[0] != "sum" or not all(_is_positive(inner, e) for inner, e in of[2]):
+    if of[0] != "sum" or exponent < 0 or not all(_is_positive(inner, e) for inner, e in of[2]):
         return factor(of, exponent)
     body = tuple((inner, e) for inner, e in of[2] if not _is_above_zero([(inner, e)]))
     return factor((*of[:2], body))

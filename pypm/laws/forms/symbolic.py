@@ -18,6 +18,7 @@ from pypm.laws.forms.polynomials import (
     by_cases,
     factor,
     indicator,
+    of_key,
     rational,
 )
 from pypm.laws.forms.sums import indices_in, maximum, new_index, total
@@ -125,11 +126,11 @@ class SymbolicAlgebra:
             return rational(1)
         if never_zero(value) or self.is_least(value, 1) or self.is_least(-value, 1):
             return rational(0)
-        value = vanishing(value)
         lowest = _lowest(value)
+        value = vanishing(value) if lowest is None else lowest
         if lowest is None and _infinite(value):
             return rational(0)
-        return indicator("zero", (value if lowest is None else lowest).key)
+        return indicator("zero", value.key)
 
     def choose(self, condition: Poly, yes: Callable[[], Poly], no: Callable[[], Poly]) -> Poly:
         """Return one of two values, by cases where the condition is not known."""
@@ -233,8 +234,24 @@ class SymbolicAlgebra:
             return whole, rest
         if self.is_least(-rest, 1) and self.is_least(rest + by, 0):
             return whole - 1, rest + by
-        whole = factor(("function", "floor", index.key, by.key))
+        inner = _divided_before(index)
+        if inner is not None:  # dividing twice is dividing by the product
+            whole, _ = self.divided(inner[0], inner[1] * by)
+        else:
+            whole = factor(("function", "floor", index.key, by.key))
         return whole, index - whole * by
+
+
+def _divided_before(index: Poly) -> tuple[Poly, Poly] | None:
+    """Return the dividend and the divisor of an index that is a quotient which rounds down."""
+    if len(index.terms) != 1:
+        return None
+    ((monomial, coefficient),) = index.terms.items()
+    if coefficient != 1 or len(monomial) != 1:
+        return None
+    ((of, exponent),) = monomial
+    is_floor = of[:2] == ("function", "floor") and exponent == 1
+    return (of_key(of[2]), of_key(of[3])) if is_floor else None
 
 
 def _lowest(value: Poly) -> Poly | None:

@@ -291,7 +291,7 @@ def of_argument(name: str, operator: str = "") -> Domain:
     if name in PLACES:
         return {PLACE: PLACE}
     if name in TRUTHS:
-        return {False: False, True: True}
+        return {exact(value): value for value in (False, True)}
     if name == "equation":
         return {equation: equation for equation in EQUATIONS}
     if name == "dim" and operator in OVER_DIMS:

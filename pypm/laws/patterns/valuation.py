@@ -138,7 +138,7 @@ class Valuation:
 
     def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
         """Make all guards hold, and these values equal. Raises NotMatched."""
-        for guard, names in self._way.guards:
+        for guard, names in sorted(self._way.guards, key=_is_of_results):
             self._guard(guard, names)
         for guard, names in self._way.shared:
             if all(names[name] in self._known for name in names_in(guard)):
@@ -514,6 +514,12 @@ class Valuation:
                     raise
                 return found
         return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
+
+
+def _is_of_results(said: tuple[Guard, Names]) -> bool:
+    """Return whether a guard is about what the way computes: others refuse more ways early."""
+    guard, names = said
+    return any(names[name].described for name in names_in(guard))
 
 
 def entered(
