@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 import torch
 
+from pypm.fx.operators.arguments import CHILD
 from pypm.laws.algebra import (
     Algebra,
     Given,
@@ -36,6 +37,8 @@ class Site:
     """The size that a number in an argument is."""
 
 
+WHOLE: Final = ("slice", None, None, None)
+"""The index of a whole dimension."""
 Meaning: TypeAlias = Callable[..., "Indexed | tuple[Indexed, ...]"]
 """A function from a `Site`, operands and attributes to the result."""
 
@@ -212,11 +215,21 @@ def _padded(
     return found
 
 
-def _got(c: Site, x: Indexed | tuple[Indexed, ...], *, index: Given) -> Indexed:
-    """Return one of several results, or `x[index]` for integers, slices, None and an ellipsis."""
+def _got(
+    c: Site,
+    x: Indexed | tuple[Indexed, ...],
+    *tensors: Indexed,
+    index: Given = (CHILD,),
+) -> Indexed:
+    """Return one of several results, or `x[index]` for integers, slices, None and an ellipsis, or
+    for tensors beside whole slices.
+    """
     if isinstance(x, tuple):
         return x[index]
     parts = list(index) if isinstance(index, tuple) and index[:1] != ("slice",) else [index]
+    if tensors and all(one in (CHILD, WHOLE) for one in parts):
+        left = iter(tensors)
+        return _indexed(c, x, tuple(next(left) if one == CHILD else None for one in parts))
     if "list" in parts or any(isinstance(one, Indexed) for one in parts):
         raise NoMeaning("an index that is a tensor or a list")
     taken = sum(one is not None and one is not ... for one in parts)

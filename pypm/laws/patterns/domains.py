@@ -12,6 +12,7 @@ from pypm.core.traverse import children
 __all__ = [
     "DIMS",
     "NUMBER",
+    "ORDER",
     "PLACE",
     "SHAPE",
     "SIZE",
@@ -26,6 +27,7 @@ NUMBER: Final = "number"
 TENSOR: Final = "tensor"
 SIZE: Final = "size"
 PLACE: Final = "place"
+ORDER: Final = "order"
 SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
@@ -106,6 +108,8 @@ def of_argument(name: str, operator: str = "") -> Domain:
         return {PLACE: PLACE}
     if name in TRUTHS:
         return {False: False, True: True}
+    if name == "dims" and operator == "aten.permute":
+        return {ORDER: ORDER}
     if name == "dim" and operator in OVER_DIMS:
         return {DIMS: DIMS}
     return {UNKNOWN: UNKNOWN}

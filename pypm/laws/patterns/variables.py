@@ -14,6 +14,7 @@ from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.patterns.domains import (
     DIMS,
     NUMBER,
+    ORDER,
     PLACE,
     SHAPE,
     SIZE,
@@ -65,7 +66,7 @@ class Variables:
             domain |= uses["argument"]
         if uses.get("operand") or not domain:
             domain.setdefault(TENSOR, TENSOR)
-        values = [v for one in domain.values() for v in (self._dims() if one is DIMS else [one])]
+        values = [v for one in domain.values() for v in self._options(one)]
         chosen = self._pick(values, slot.name)
         if chosen is TENSOR:
             return self.tensor(slot)
@@ -81,11 +82,16 @@ class Variables:
             raise NoMeaning(f"`{slot.name}` may be anything")
         return chosen
 
-    def _dims(self) -> list[Given]:
-        """Return all sets of dimensions."""
+    def _options(self, domain: Given) -> Sequence[Given]:
+        """Return all sets of dimensions, or orders that swap two neighbours; others as they are."""
+        if domain not in (DIMS, ORDER):
+            return [domain]
         if self._rank is None:
             raise NoMeaning("dimensions of which tensor is not known")
         dims = range(self._rank)
+        if domain == ORDER:
+            swaps = [(*dims[:d], d + 1, d, *dims[d + 2 :]) for d in dims[:-1]]
+            return swaps or [tuple(dims)]
         return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
 
     def tensor(self, slot: WayName) -> Formula:
