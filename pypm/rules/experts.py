@@ -30,12 +30,6 @@ def gathered(w, ids, is_transposed):
     return w[ids].mT if is_transposed else w[ids]
 
 
-def matrices(w, ids, is_transposed, shape):
-    """Return the matrices of rows, perhaps in other batch dimensions."""
-    found = gathered(w, ids, is_transposed)
-    return found.reshape((*shape[:-2], *found.shape[-2:]))
-
-
 @pattern(through=NoOp, means=lambda w, ids: w[ids])
 def Gather(w, ids):  # w[ids], [..., rows, columns]
     y = aten.index(w, [ids])
@@ -56,12 +50,12 @@ def Gathered(w, ids, is_transposed):
     return Transposed(Gather(w, ids))
 
 
-@pattern(means=matrices)
+@pattern
 def Matrices(w, ids, is_transposed):
     return Batch(Gathered(w, ids, is_transposed)) | Gathered(w, ids, is_transposed)
 
 
-@pattern(means=lambda w, ids, shape: w[ids].reshape(shape))
+@pattern
 def Joined(w, ids):  # einsum: the rows of several matrices behind one another
     g = Gather(w, ids)
     y = ResizedInSteps(g)
