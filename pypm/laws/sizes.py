@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, Self, TypeAlias
 
+import torch
+
 from pypm.core.guards import Guard
 from pypm.core.terms import Unresolved, Value
 from pypm.laws.forms.equal import ones, solutions, without_common
@@ -74,6 +76,8 @@ class World:
     _sized: dict[Poly, Size] = field(default_factory=dict)
     small: int = 0
     """The number of a size with a small sample; then numbers are above 1; 0 for none."""
+    dtype: torch.dtype = torch.float32
+    """The type of real numbers, for code that asks."""
     count: int = 0
     numbers: int = 0
     places: int = 0

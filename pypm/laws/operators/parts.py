@@ -275,6 +275,13 @@ def _filled(c: Site, *others: Given, fill_value: Given = None, **attributes: Giv
     return Indexed(c.shape, lambda _: c.number(value))
 
 
+def _uninitialized(c: Site, *others: Given, **attributes: Given) -> Indexed:
+    def at(place: Shape) -> Scalar:
+        raise NoMeaning("memory that is not initialized")
+
+    return Indexed(c.shape, at)
+
+
 def _counted(
     c: Site,
     *others: Given,
@@ -368,6 +375,7 @@ MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
     **dict.fromkeys(("aten.zeros", "aten.zeros_like", "aten.new_zeros"), _full(0)),
     **dict.fromkeys(("aten.ones", "aten.ones_like", "aten.new_ones"), _full(1)),
     **dict.fromkeys(("aten.full", "aten.full_like", "aten.new_full"), _filled),
+    **dict.fromkeys(("aten.empty", "aten.new_empty"), _uninitialized),
     **dict.fromkeys(("aten.arange", "prims.iota"), _counted),
     "aten.tril": _triangle(1),
     "aten.triu": _triangle(-1),

@@ -6,7 +6,16 @@ from fractions import Fraction
 from functools import reduce
 from typing import Final
 
-from pypm.laws.algebra import Algebra, Given, Indexed, NoMeaning, Scalar, SizesDiffer
+from pypm.laws.algebra import (
+    Algebra,
+    Given,
+    Index,
+    Indexed,
+    NoMeaning,
+    Scalar,
+    Shape,
+    SizesDiffer,
+)
 from pypm.laws.operators.einsum import contracted
 from pypm.laws.operators.parts import Meaning, Site
 from pypm.laws.operators.tensors import each, matrix_product, reduced
@@ -165,6 +174,32 @@ def _linear(c: Site, x: Indexed, w: Indexed, b: Indexed | None = None, **_: Give
     return found if b is None else each(lambda v, bias: v + bias, found, b)
 
 
+def _grouped_mm(
+    c: Site, x: Indexed, w: Indexed, ends: Indexed, bias: Indexed | None = None, **_: Given
+) -> Indexed:
+    """Return rows times the matrix of their group; those behind all groups are zero."""
+    if (x.rank, w.rank, ends.rank) != (2, 3, 1) or bias is not None:
+        raise NoMeaning("groups of columns, or a bias")
+    for one, two in ((w.shape[0], ends.shape[0]), (w.shape[1], x.shape[1])):
+        if one != two:
+            raise SizesDiffer(one, two)
+    a, groups = c.algebra, ends.shape[0]
+    a.split(groups, (c.size(1), groups - 1), True)
+
+    def at(place: Shape) -> Scalar:
+        i, j = place
+
+        def of(e: Index) -> Scalar:
+            is_first = a.positive(a.scalar(1 - e))
+            begin = a.choose(is_first, lambda: a.number(0), lambda: ends.value(e - 1))
+            is_in = a.positive(ends.value(e) - a.scalar(i)) * (1 - a.positive(begin - a.scalar(i)))
+            return is_in * a.total(x.shape[1], lambda k: x.value(i, k) * w.value(e, k, j))
+
+        return a.total(groups, of)
+
+    return Indexed((x.shape[0], w.shape[2]), at)
+
+
 def _addmm(
     c: Site,
     b: Indexed,
@@ -190,6 +225,7 @@ PRODUCTS: Final[dict[str, Meaning]] = {
     "aten.mv": _ranked(2, 1),
     "aten.dot": _ranked(1, 1),
     "aten.linear": _linear,
+    "aten._grouped_mm": _grouped_mm,
     "aten.addmm": _addmm,
     "aten.baddbmm": _addmm,
     "aten.outer": _ranked(1, 1, _outer),
