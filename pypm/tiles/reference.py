@@ -111,14 +111,13 @@ class _WholeRun:
     sizes: Mapping[str, int]
     dtype: torch.dtype
     tiles: dict[str, Tensor] = field(default_factory=dict)
-    is_inside: Tensor | None = None
-    """The rows of each segment, if all segments are computed at once, as if stacked."""
+    owners: Tensor | None = None
+    """The segment of each row, if rows are stacked, each with what belongs to its segment."""
 
     @cached_property
     def stacked(self) -> tuple[str, ...]:
-        segments = self.program.segments
-        is_stacked = segments is not None and self.is_inside is not None
-        return (*((segments.axis.name,) if is_stacked else ()), *stacked_axes(self.program))
+        own = () if self.owners is None else (self.program.segments.rows,)  # type: ignore[union-attr]
+        return (*own, *stacked_axes(self.program))
 
     @cached_property
     def stores(self) -> tuple[StoreTile, ...]:
@@ -152,8 +151,7 @@ class _WholeRun:
         first = torch.cat([last.new_zeros(1), last[:-1]])
         rows = torch.arange(self.blocks[self.program.segments.rows], device=last.device)
         if type(last.shape[0]) is not int:  # a symbol
-            self.is_inside = (first[:, None] <= rows) & (rows < last[:, None])
-            return replace(self, tiles={}).results({})
+            return replace(self, owners=torch.searchsorted(last, rows, right=True)).results({})
         shapes = {s.operand: self.program.operand(s.operand).sizes for s in self.stores}
         found = {
             name: torch.zeros([self.sizes[n] for n in shape], dtype=self.dtype, device=self.device)
@@ -234,6 +232,12 @@ class _WholeRun:
         """Return a tile of an operand, filled up with zeros; integers keep their type."""
         if x.is_floating_point() or x.dtype == torch.bool:
             x = x.to(self.dtype)
+        if self.owners is not None:
+            segments = self.program.segments
+            assert segments is not None
+            if segments.axis.name in dims:
+                x = x.index_select(dims.index(segments.axis.name), self.owners)
+                dims = tuple(segments.rows if d == segments.axis.name else d for d in dims)
         for n, d in enumerate(dims):
             if d == "1" or d in self.stacked:
                 continue
@@ -257,9 +261,6 @@ class _WholeRun:
     def stored(self, operand: TileOperand, store: StoreTile, at: Mapping[str, int]) -> Tensor:
         """Return the part of a result that tiles are, without what is beyond its end."""
         tile, dims, count = self.tiles[store.source], store.dims, len(self.stacked)
-        if self.is_inside is not None:
-            rows = self.is_inside.reshape(-1, *(1,) * (count - 1), self.is_inside.shape[1], 1)
-            tile = torch.where(rows, tile, 0.0).sum(0, keepdim=True)
         shape = [self.sizes[name] for name in operand.sizes]
         wanted = [1] * (count + 2)
         order = []

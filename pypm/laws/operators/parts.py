@@ -19,6 +19,8 @@ from pypm.laws.algebra import (
     Shape,
     SizesDiffer,
 )
+from pypm.laws.forms.orders import PROBE
+from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.operators.tensors import broadcast, each, joined, part, permuted, ratio, viewed
 
 __all__ = ["MEANINGS_OF_PARTS", "Meaning", "Site"]
@@ -329,10 +331,18 @@ def _indexed(c: Site, x: Indexed, indices: tuple[Indexed | None, ...]) -> Indexe
     if any(index.kind == "truth" for index in given):
         raise NoMeaning("an index of truth values")
     together = each(lambda *values: values, *given)
-    first, rank = dims[0], together.rank
+    first, rank, a = dims[0], together.rank, c.algebra
+    if isinstance(a, SymbolicAlgebra):
+        for dim, index in zip(dims, given, strict=True):
+            a.note_place(index.value(*(PROBE,) * index.rank), x.shape[dim])
+
+    def counted_up(value: Scalar, size: Index) -> Index:
+        is_negative = a.positive(-value)
+        return a.place(a.choose(is_negative, lambda: value + a.scalar(size), lambda: value))
 
     def at(p: Shape) -> Scalar:
-        places = map(c.algebra.place, together.value(*p[first : first + rank]))
+        values = together.value(*p[first : first + rank])
+        places = map(counted_up, values, x.shape[first:])
         return x.value(*p[:first], *places, *p[first + rank :])
 
     return Indexed((*x.shape[:first], *together.shape, *x.shape[dims[-1] + 1 :]), at)

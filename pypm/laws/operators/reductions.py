@@ -9,7 +9,6 @@ from typing import Final
 from pypm.laws.algebra import (
     Algebra,
     Given,
-    Index,
     Indexed,
     NoMeaning,
     Scalar,
@@ -177,27 +176,24 @@ def _linear(c: Site, x: Indexed, w: Indexed, b: Indexed | None = None, **_: Give
 def _grouped_mm(
     c: Site, x: Indexed, w: Indexed, ends: Indexed, bias: Indexed | None = None, **_: Given
 ) -> Indexed:
-    """Return rows times the matrix of their group; those behind all groups are zero."""
+    """Return rows times the matrix of their group; those behind all groups have no value."""
     if (x.rank, w.rank, ends.rank) != (2, 3, 1) or bias is not None:
         raise NoMeaning("groups of columns, or a bias")
     for one, two in ((w.shape[0], ends.shape[0]), (w.shape[1], x.shape[1])):
         if one != two:
             raise SizesDiffer(one, two)
-    a, groups = c.algebra, ends.shape[0]
-    a.split(groups, (c.size(1), groups - 1), True)
+    a = c.algebra
 
     def at(place: Shape) -> Scalar:
         i, j = place
-
-        def of(e: Index) -> Scalar:
-            is_first = a.positive(a.scalar(1 - e))
-            begin = a.choose(is_first, lambda: a.number(0), lambda: ends.value(e - 1))
-            is_in = a.positive(ends.value(e) - a.scalar(i)) * (1 - a.positive(begin - a.scalar(i)))
-            return is_in * a.total(x.shape[1], lambda k: x.value(i, k) * w.value(e, k, j))
-
-        return a.total(groups, of)
+        group = a.place(a.total(ends.shape[0], lambda e: _is_up_to(a, ends.value(e), a.scalar(i))))
+        return a.total(x.shape[1], lambda k: x.value(i, k) * w.value(group, k, j))
 
     return Indexed((x.shape[0], w.shape[2]), at)
+
+
+def _is_up_to(a: Algebra, value: Scalar, other: Scalar) -> Scalar:
+    return 1 - a.positive(value - other)
 
 
 def _addmm(
