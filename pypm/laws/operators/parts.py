@@ -385,7 +385,7 @@ MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
     **dict.fromkeys(("aten.zeros", "aten.zeros_like", "aten.new_zeros"), _full(0)),
     **dict.fromkeys(("aten.ones", "aten.ones_like", "aten.new_ones"), _full(1)),
     **dict.fromkeys(("aten.full", "aten.full_like", "aten.new_full"), _filled),
-    **dict.fromkeys(("aten.empty", "aten.new_empty"), _uninitialized),
+    "aten.new_empty": _uninitialized,
     **dict.fromkeys(("aten.arange", "prims.iota"), _counted),
     "aten.tril": _triangle(1),
     "aten.triu": _triangle(-1),
