@@ -59,7 +59,7 @@ def _called(
     rule: Rule, given: dict[str, Given], results: tuple[Given, ...], formulas: Formulas
 ) -> Given:
     body = rule.replacement
-    tokens = BODY_TRACE.set(BodyTrace(False)), DECLINES.set([])
+    tokens = BODY_TRACE.set(BodyTrace(False, references=formulas.references)), DECLINES.set([])
     try:
         if takes_match(rule):
             given["match"] = match_of(rule, given, results, formulas)

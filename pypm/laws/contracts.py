@@ -86,7 +86,7 @@ class Contracts:
             ]
         self._mark(found)
         return {
-            key: (lemma, [o for o in outcomes if not self._is_impossible(o)])
+            key: (lemma, [self._judged(o) for o in outcomes])
             for key, (lemma, outcomes) in found.items()
             if key not in self._impossible
         }
@@ -107,6 +107,13 @@ class Contracts:
         return outcome.kind in ("impossible", "rejected") or any(
             lemma.key in self._impossible for lemma in outcome.lemmas
         )
+
+    def _judged(self, outcome: Outcome) -> Outcome:
+        """Return the outcome of a way, rejected if one of its lemmas admits no way."""
+        is_known = outcome.kind in ("impossible", "rejected")
+        if is_known or not self._is_impossible(outcome):
+            return outcome
+        return Outcome("rejected", outcome.way, "a pattern that takes no such arguments")
 
     def _maker(self, lemma: Lemma) -> Make:
         definition = lemma.definition

@@ -213,7 +213,8 @@ class Formulas:
     ) -> Shape:
         """Return the shape of a result; comparisons of sizes that decide it become conditions."""
         world = self.world
-        before, world.watched = world.watched, True
+        before = world.watched, world.divides
+        world.watched, world.divides = True, False
         try:
             return result_shape(world, name, values, attributes)
         except (IndexError, ValueError, ZeroDivisionError):
@@ -221,7 +222,7 @@ class Formulas:
         except TypeError as error:  # of arguments of another kind
             raise NoMeaning(f"`{name}` has no meaning here in this form: {error}") from error
         finally:
-            world.watched = before
+            world.watched, world.divides = before
 
     @cached_property
     def _kept(self) -> list[Formula]:

@@ -23,7 +23,7 @@ from pypm.laws.equations import DEADLINE, Equation, compared
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.patterns.ways import Meant, Way, place_of
-from pypm.laws.refutation.refuting import LawBroken, difference
+from pypm.laws.refutation.refuting import CHECKS, SAMPLES, LawBroken, difference
 from pypm.laws.sizes import Size, World, is_number
 from pypm.laws.verdicts import Law, Laws, Open, ProofExtent, Proved, Refuted
 
@@ -202,7 +202,8 @@ def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:
     if outcome.equation is None or outcome.kind not in ("proved", "parted"):
         return None
     try:
-        found = difference(outcome.equation)
+        samples = CHECKS if outcome.kind == "proved" else SAMPLES
+        found = difference(outcome.equation, samples)
     except (NoMeaning, OverflowError):
         return None
     if outcome.equation.formulas.world.unknown:
@@ -269,11 +270,16 @@ def _what_is_missing(
 
 
 def _missed(outcomes: Iterable[Outcome]) -> list[str]:
-    """Return the places of alternates that are in no proof, and in no way that a body declines."""
+    """Return the places of alternates that are in no proof, and in no way that a body declines.
+
+    Those that constants exclude, whatever the sizes, are not missed.
+    """
     offered: dict[int, str] = {}
-    taken: set[int] = set()
+    taken: dict[int, set[str]] = {}
     for outcome in outcomes:
         offered |= {i: place_of(pattern) for i, (pattern, _) in outcome.way.offered.items()}
-        if outcome.kind in ("proved", "declined"):
-            taken |= {id(pattern) for pattern in outcome.way.taken}
-    return [place for i, place in offered.items() if i not in taken]
+        for pattern in outcome.way.taken:
+            taken.setdefault(id(pattern), set()).add(outcome.kind)
+    settled = {i for i, kinds in taken.items() if kinds & {"proved", "declined"}}
+    excluded = {i for i, kinds in taken.items() if kinds == {"impossible"}}
+    return [place for i, place in offered.items() if i not in settled | excluded]

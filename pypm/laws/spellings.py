@@ -9,7 +9,7 @@ smaller terms, so the calls in its own ways are entered by the ways that are fou
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pypm.core.records import Record
@@ -180,8 +180,8 @@ class Spellings:
             formulas = Formulas(world)
             given = instance(lemma.given, formulas)
             start = world.count, world.numbers
-            made = entered(lemma, given, choices, formulas, self._lemmas, way.notes)
-            way, bound = made.way, signature(made.values)
+            made = entered(lemma, given, way, formulas, self._lemmas)
+            bound = signature(made.values)
             return Spelling(lemma, choices.taken, bound, start, dict(world.assumptions))
 
         try:
@@ -201,17 +201,19 @@ class Spellings:
         if any(new.taken == known.taken for known in found.spellings):
             return outcome
         for spelling in found.spellings:
-            if new.bound == spelling.bound and self._is_equal(new, spelling):
-                return outcome
+            if new.bound == spelling.bound:
+                equal = self._equal(new, spelling)
+                if equal.kind == "proved":
+                    return replace(outcome, equation=equal.equation, conditions=equal.conditions)
         if new.depth > DEEPEST:
             return Outcome("bounded", outcome.way)
         found.spellings.append(new)
         self._count += 1
         return outcome
 
-    def _is_equal(self, new: Spelling, known: Spelling) -> bool:
-        """Return whether a known way computes what a new one does: for any values that the new one
-        takes and binds.
+    def _equal(self, new: Spelling, known: Spelling) -> Outcome:
+        """Return the outcome of the equation that a known way computes what a new one does: for any
+        values that the new one takes and binds.
         """
         lemma = new.lemma
 
@@ -219,8 +221,9 @@ class Spellings:
             formulas = Formulas(world)
 
             def value(of: Spelling, values: Sequence[Given]) -> Entered:
-                choices = of.replay(values)
-                return entered(lemma, values, choices, formulas, self._lemmas, way.notes)
+                return entered(
+                    lemma, values, Way(of.replay(values), way.notes), formulas, self._lemmas
+                )
 
             one = value(new, instance(lemma.given, formulas))
             world.freeze()
@@ -232,7 +235,7 @@ class Spellings:
                     raise NotMatched(str(why)) from None
             return Equation(formulas, _compared(one), _compared(two))
 
-        return outcome_of(make, Choices()).kind == "proved"
+        return outcome_of(make, Choices())
 
 
 def _compared(made: Entered) -> tuple[Given, ...]:

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from pypm.core.operators import LITERAL
 from pypm.core.records import Record, mapped
 from pypm.fx import describe
+from pypm.fx.operators.references import opaque
 from pypm.kernels.support.registration import reference_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
@@ -95,12 +96,13 @@ def _plainly() -> Iterator[None]:
 def running(formulas: Formulas) -> Iterator[None]:
     """Run torch code on symbolic tensors: comparisons of sizes are recorded as conditions."""
     world = formulas.world
-    before, world.watched = world.watched, True
+    before = world.watched, world.divides
+    world.watched = world.divides = True
     try:
         with _Running(formulas):
             yield
     finally:
-        world.watched = before
+        world.watched, world.divides = before
 
 
 def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None) -> Given:
@@ -157,13 +159,24 @@ def _called(
         return _read(args[0], _ATTRIBUTE(func))
     if name in _QUESTIONS and isinstance(args[0], SymbolicTensor):
         return _QUESTIONS[name](args[0], *args[1:], **kwargs)
+    if func is opaque:
+        return _opaque(formulas, *args)
     overload = getattr(func, "default", func)  # some packets have no default
     reference = reference_of(overload)
     if reference is not None and isinstance(overload, OpOverload):
         formulas.references.add(overload._schema.name.replace("::", "."))
-        with running(formulas):  # which torch has left for this call
+        with _Running(formulas):
             return reference(*args, **kwargs)
     return _computed(formulas, func, name, args, kwargs)
+
+
+def _opaque(formulas: Formulas, name: str, like: Given, *operands: Given) -> Given:
+    """Return a tensor of which is known only what determines it."""
+    tensors = [x.formula for x in operands if isinstance(x, SymbolicTensor)]
+    numbers = tuple(x for x in operands if not isinstance(x, SymbolicTensor))
+    shape = formulas.sizes(like.formula)
+    found = formulas.apply("opaque", tensors, {"name": name, "given": numbers}, shape)
+    return SymbolicTensor(found, formulas, like.dtype_)
 
 
 def _computed(

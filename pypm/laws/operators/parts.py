@@ -39,8 +39,6 @@ class Site:
     """The size that a number in an argument is."""
 
 
-WHOLE: Final = ("slice", None, None, None)
-"""The index of a whole dimension."""
 Meaning: TypeAlias = Callable[..., "Indexed | tuple[Indexed, ...]"]
 """A function from a `Site`, operands and attributes to the result."""
 
@@ -52,15 +50,23 @@ def _same(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
 def _cast(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
     dtype = attributes.get("dtype")
     if others or not isinstance(dtype, torch.dtype):
-        kind = "real"  # of a cast without a type, patterns ask that it be floating-point
-    else:
-        kind = _kind(dtype)
-    if kind != "real" and x.kind == "real":
-        raise NoMeaning("a cast to integers")
-    return Indexed(x.shape, lambda p: x.value(*p), kind=kind)
+        return Indexed(x.shape, lambda p: x.value(*p))  # patterns ask that it be floating-point
+    kind = kind_of(dtype)
+    if kind == "truth" and x.kind == "real":
+        raise NoMeaning("a cast to truth values")
+    is_narrow = dtype.is_floating_point and dtype.itemsize == 1
+    rounds = is_narrow or (kind == "whole" and x.kind == "real")
+    name = f"to {dtype}".replace("torch.", "")
+
+    def at(place: Shape) -> Scalar:
+        value = x.value(*place)
+        return c.algebra.function(name, value) if rounds else value
+
+    return Indexed(x.shape, at, kind=kind)
 
 
-def _kind(dtype: torch.dtype) -> str:
+def kind_of(dtype: torch.dtype) -> str:
+    """Return the kind of values of a type. Raises NoMeaning for complex numbers."""
     if dtype.is_complex:
         raise NoMeaning("complex numbers")
     return "real" if dtype.is_floating_point else "truth" if dtype == torch.bool else "whole"
@@ -223,15 +229,17 @@ def _got(
     *tensors: Indexed,
     index: Given = (CHILD,),
 ) -> Indexed:
-    """Return one of several results, or `x[index]` for integers, slices, None and an ellipsis, or
-    for tensors beside whole slices.
+    """Return one of several results, or `x[index]`: for integers, slices, None and an ellipsis, or
+    for tensors in some dimensions and all of the others.
     """
     if isinstance(x, tuple):
         return x[index]
-    parts = list(index) if isinstance(index, tuple) and index[:1] != ("slice",) else [index]
-    if tensors and all(one in (CHILD, WHOLE) for one in parts):
+    if tensors:
+        if any(one not in (CHILD, ALL) for one in index):
+            raise NoMeaning("an index of tensors and others")
         left = iter(tensors)
-        return _indexed(c, x, tuple(next(left) if one == CHILD else None for one in parts))
+        return _indexed(c, x, tuple(next(left) if one == CHILD else None for one in index))
+    parts = list(index) if isinstance(index, tuple) and index[:1] != ("slice",) else [index]
     if "list" in parts or any(isinstance(one, Indexed) for one in parts):
         raise NoMeaning("an index that is a tensor or a list")
     taken = sum(one is not None and one is not ... for one in parts)
@@ -248,6 +256,9 @@ def _got(
         else:
             found = _selected(c, found, dim=dim, index=one)
     return found
+
+
+ALL: Final = ("slice", None, None, None)
 
 
 def _cut(c: Site, x: Indexed, dim: int, start: Given, stop: Given, step: Given) -> Indexed:
@@ -355,7 +366,25 @@ def _gathered(c: Site, x: Indexed, index: Indexed, *, dim: int, **_: Given) -> I
     return Indexed(index.shape, at)
 
 
+def _opaque(c: Site, *operands: Indexed, name: str, given: tuple[Given, ...]) -> Indexed:
+    """Return a function of tensors and numbers without laws: of sums with weights of its own."""
+    a = c.algebra
+
+    def weighed(number: int, x: Indexed, *place: Index) -> Scalar:
+        if len(place) == x.rank:
+            weight = a.function(f"{name}.{number}", *map(a.scalar, place)) if place else 1
+            return x.value(*place) * weight
+        return a.total(x.shape[len(place)], lambda i: weighed(number, x, *place, i))
+
+    def at(place: Shape) -> Scalar:
+        sums = (weighed(number, x) for number, x in enumerate(operands))
+        return a.function(name, *map(a.scalar, place), *sums, *map(c.number, given))
+
+    return Indexed(c.shape, at)
+
+
 MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
+    "opaque": _opaque,
     **dict.fromkeys(("aten.clone", "aten.contiguous", "aten.alias", "aten.detach"), _same),
     "aten.lift_fresh_copy": _same,
     **dict.fromkeys(("aten.to", "aten._to_copy", "aten.type_as"), _cast),
@@ -385,7 +414,7 @@ MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
     **dict.fromkeys(("aten.zeros", "aten.zeros_like", "aten.new_zeros"), _full(0)),
     **dict.fromkeys(("aten.ones", "aten.ones_like", "aten.new_ones"), _full(1)),
     **dict.fromkeys(("aten.full", "aten.full_like", "aten.new_full"), _filled),
-    "aten.new_empty": _uninitialized,
+    **dict.fromkeys(("aten.empty", "aten.new_empty"), _uninitialized),
     **dict.fromkeys(("aten.arange", "prims.iota"), _counted),
     "aten.tril": _triangle(1),
     "aten.triu": _triangle(-1),

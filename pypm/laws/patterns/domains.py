@@ -11,6 +11,7 @@ from pypm.core.traverse import children
 
 __all__ = [
     "DIMS",
+    "MASKED",
     "NUMBER",
     "ORDER",
     "PLACE",
@@ -33,10 +34,17 @@ UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
 Domain: TypeAlias = dict[object, object]
 """Values by a key: those above stand for themselves, constants for one."""
-NUMBERS: Final = frozenset({"eps", "alpha", "beta", "scale", "p", "negative_slope"})
+NUMBERS: Final = frozenset({"eps", "epsilon", "alpha", "beta", "scale", "p", "negative_slope"})
 """Arguments of operators that are numbers."""
 PLACES: Final = frozenset({"start", "end", "length"})
 """Arguments that are places along a dimension: taken to be numbers from 1 on."""
+MASKED: Final = (
+    "aten.scaled_dot_product_attention",
+    "aten._scaled_dot_product_flash_attention_for_cpu",
+)
+"""Operators whose fourth operand may be None; else it is added if it holds numbers, and hides if it
+holds truth.
+"""
 OVER_DIMS: Final = frozenset(
     f"aten.{name}"
     for name in ("sum", "mean", "amax", "var", "var_mean", "logsumexp", "linalg_vector_norm")
@@ -78,6 +86,8 @@ class Domains:
         if isinstance(pattern, Mu):  # its body has names of its own
             return
         inner = children(pattern)
+        if isinstance(pattern, Op) and pattern.operator.name in MASKED and inner[3] == Var(name):
+            found[None] = None
         if isinstance(pattern, (Op, Fun)) and Var(name) in inner:
             found[TENSOR] = TENSOR
         for part in inner:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import torch
 
 from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
 from pypm.core.terms import VALUE, Value
 from pypm.laws.algebra import Given
-from pypm.laws.patterns.domains import of_argument
+from pypm.laws.patterns.domains import MASKED, of_argument
 from pypm.laws.patterns.ways import AppliedOperator, Meant, Names, Spelled, Tree, Way, WayName
 
 __all__ = ["dtype_tests", "uses_of"]
-
-
-MASKED: Final = (
-    "aten.scaled_dot_product_attention",
-    "aten._scaled_dot_product_flash_attention_for_cpu",
-)
-"""Operators whose fourth operand is added if it holds numbers, and hides if it holds truth."""
 
 
 def dtype_tests(guard: Guard) -> list[tuple[str, Value]]:

@@ -13,26 +13,29 @@ from pypm.core.guards import (
     Expression,
     Guard,
     Or,
+    Reference,
     evaluate,
     holds,
 )
-from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
 from pypm.core.patterns import Definition
 from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED, VALUE, Value
+from pypm.core.traverse import names as names_in
 from pypm.fx.operators.corrections import named
+from pypm.fx.operators.references import stated_reference
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, takes_shape
 from pypm.laws.operators.meanings import ELEMENTS
+from pypm.laws.patterns.by_reference import by_reference
 from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
-from pypm.laws.patterns.unknown_guards import is_about_sizes, lacks_a_dimension
+from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
 from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of
 from pypm.laws.patterns.ways import (
     AppliedOperator,
     Argument,
-    Choices,
     Entered,
     Impossible,
     Meant,
@@ -78,6 +81,8 @@ class Valuation:
         self._under_way: set[WayName] = set()
         self._equal: list[tuple[Given, Given]] = []
         """Values that views make equal: checked last, since guards say more of them."""
+        self._ors: dict[tuple[int, int], int] = {}
+        """Sides of guards with several, by their identity: those that were chosen."""
         self._whole: list[tuple[Given, Given]] = []
         """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
         self.shapes: dict[WayName, tuple[Given, ...]] = {}
@@ -98,6 +103,9 @@ class Valuation:
         """Make all guards hold, and these values equal. Raises NotMatched."""
         for guard, names in self._way.guards:
             self._guard(guard, names)
+        for guard, names in self._way.shared:
+            if all(names[name] in self._known for name in names_in(guard)):
+                self._guard(guard, names)
         failed: NotMatched | None = None
         for one, two in (*equal, *self._equal):
             try:
@@ -122,9 +130,17 @@ class Valuation:
             raise NotMatched("a guard")
         match guard:
             case Or(left, right):
-                known = self._holds(left, names) if is_of_none(left) else None
+                if is_of_none(left):
+                    known = self._holds(left, names)
+                elif not is_about_values(guard):
+                    known = self._holds(guard, names) is not False
+                else:
+                    known = None
                 if known is None:  # whatever the sizes: choices depend on choices alone
-                    self._guard((left, right)[self._pick((0, 1), "or")], names)
+                    place = id(guard), id(names)
+                    if place not in self._ors:
+                        self._ors[place] = self._pick((0, 1), "or")
+                    self._guard((left, right)[self._ors[place]], names)
                 elif not known:
                     self._guard(right, names)
                 return
@@ -249,7 +265,8 @@ class Valuation:
             if spelling.lemma.given == given:
                 spelling.settle(self._world, names)
             replay = spelling.replay(values)
-            found = entered(lemma, values, replay, self._formulas, self._lemmas, self._way.notes)
+            way = Way(replay, self._way.notes)
+            found = entered(lemma, values, way, self._formulas, self._lemmas)
             self._results[call] = found.result
             for slot, one, other in zip(call.actuals, values, found.values, strict=True):
                 if one is UNDEFINED and other is not UNDEFINED:
@@ -300,6 +317,14 @@ class Valuation:
         said = slot.arguments if slot else {}
         if operator == LITERAL:
             return self._literal(said)
+        reference = stated_reference(operator.name)
+        if reference is not None:
+            found = by_reference(
+                *(operator, reference, trees, said, self._formulas),
+                value=self.tree,
+                argument=self._argument,
+            )
+            return found
         operands = [self.tree(tree) for tree in trees]
         if operator in (CONS, NIL):
             return (operands[0], *operands[1]) if operands else ()
@@ -311,6 +336,11 @@ class Valuation:
         attributes: dict[str, Given] = dict.fromkeys(operator.attribute_defaults, ANYTHING)
         for name, argument in said.items():
             attributes[name] = self._argument(argument)
+        index = attributes.get("index")
+        if operator == GETITEM and isinstance(operands[0], tuple) and isinstance(index, int):
+            return operands[0][index]
+        if attributes.get("dtype") is ANYTHING and slot is not None:
+            attributes["dtype"] = self._variables.said_type(slot) or ANYTHING
         count_dims(operator, operands, attributes)
         if attributes.get("keepdim") is ANYTHING:
             attributes["keepdim"] = self._pick((False, True), "keepdim")
@@ -379,6 +409,14 @@ class Valuation:
         self._variables.are_alike = True
         return self._variables.tensor(WayName("result"))
 
+    def _said_value(self, slot: WayName) -> Given:
+        """Return the value to which a guard says that a name is equal, or UNDEFINED."""
+        for guard, names in self._way.guards:
+            match guard:
+                case Equal(Reference(name), other) if names.get(name) is slot:
+                    return self._evaluate(other, names)
+        return UNDEFINED
+
     def _bound_or_leaf(self, slot: WayName) -> Given:
         for call in self._uses.get(slot, {}).get("spelled", ()):
             if self._is_free(slot):
@@ -386,23 +424,22 @@ class Valuation:
         if slot in self._bound:
             return self._bound[slot]
         if VALUE not in slot.arguments:
-            return self._variables.value(slot)
+            try:
+                return self._variables.value(slot)
+            except NoMeaning:
+                found = self._said_value(slot)
+                if found is UNDEFINED:
+                    raise
+                return found
         return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
 
 
 def entered(
-    lemma: Lemma,
-    values: Sequence[Given],
-    choices: Choices,
-    formulas: Formulas,
-    lemmas: Lemmas,
-    notes: list[Given],
+    lemma: Lemma, values: Sequence[Given], way: Way, formulas: Formulas, lemmas: Lemmas
 ) -> Entered:
-    """Return what a pattern computes by choices, for values of its parameters; `UNDEFINED` stands
+    """Return what a pattern computes in a new way, for values of its parameters; `UNDEFINED` stands
     for those that the pattern binds. Raises NotMatched, NoMeaning.
     """
-    way = Way(choices)
-    way.notes = notes
     definition = lemma.definition
     slots = {name: way.slot(name) for name in definition.parameters}
     result = way.slot("result")
@@ -414,4 +451,4 @@ def entered(
     valuation.settle()
     bound = tuple(map(valuation.value_if_used, slots.values()))
     valuation.settle()
-    return Entered(found, bound, tuple(slots.values()), valuation.dtypes, way)
+    return Entered(found, bound, tuple(slots.values()), valuation.dtypes)

@@ -8,7 +8,9 @@ from typing import Final
 
 import torch
 
+from pypm.core.guards import Apply, Attribute, Constant, Equal, Function, Holds, Reference
 from pypm.core.records import Record, fields_of
+from pypm.core.terms import UNDEFINED
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.patterns.domains import (
@@ -39,7 +41,7 @@ class Variables:
         self, way: Way, formulas: Formulas, domains: Domains, given: Sequence[Given]
     ) -> None:
         self._choices = way.choices
-        self._guards = way.guards
+        self._guards = way.guards + way.shared
         self._formulas = formulas
         self._world = formulas.world
         self._domains = domains
@@ -59,6 +61,9 @@ class Variables:
         uses = self.uses.get(slot, {})
         if uses.get("value"):
             return given_number(self._formulas, self._world.real())
+        said = self._said_value(slot)
+        if said is not UNDEFINED:
+            return said
         domain: Domain = {}
         for definition, parameter in uses.get("calls", ()):
             domain |= self._domains.of(definition, parameter)
@@ -66,6 +71,8 @@ class Variables:
             domain |= uses["argument"]
         if uses.get("operand") or not domain:
             domain.setdefault(TENSOR, TENSOR)
+        if uses.get("mask"):
+            domain[None] = None
         values = [v for one in domain.values() for v in self._options(one)]
         chosen = self._pick(values, slot.name)
         if chosen is TENSOR:
@@ -81,6 +88,16 @@ class Variables:
         if chosen is UNKNOWN:
             raise NoMeaning(f"`{slot.name}` may be anything")
         return chosen
+
+    def _said_value(self, slot: WayName) -> Given:
+        """Return the constant that a guard says that a name stands for, or UNDEFINED."""
+        for guard, names in self._guards:
+            match guard:
+                case Equal(Reference(name), Constant(value)) | Holds(
+                    Apply(Function("is_value"), (Reference(name), Constant(value)))
+                ) if names.get(name) is slot:
+                    return value
+        return UNDEFINED
 
     def _options(self, domain: Given) -> Sequence[Given]:
         """Return all sets of dimensions, or orders that swap two neighbours; others as they are."""
@@ -99,12 +116,23 @@ class Variables:
         dtype, kind = self._type(slot)
         if dtype is not None:
             self.dtypes[slot] = dtype
-        shape = self._pick(self._shapes(), slot.name)
+        shape = () if self._is_one(slot) else self._pick(self._shapes(), slot.name)
         made = self._formulas.read([n or self._world.size() for n in shape], kind, slot.name)
-        self._rank = made.tensor.rank if self._rank is None else self._rank
+        if self._rank is None and not self._is_one(slot):
+            self._rank = made.tensor.rank
         if dtype is not None:
             made.attributes["dtype"] = dtype  # type: ignore[index]
         return made
+
+    def _is_one(self, slot: WayName) -> bool:
+        """Return whether a guard says that a tensor has one element."""
+        return any(
+            names.get(name) is slot
+            for guard, names in self._guards
+            if isinstance(guard, Equal) and guard.right == Constant(1)
+            for name in [getattr(guard.left, "name", "")]
+            if guard.left == Attribute(name, "numel")
+        )
 
     def _shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes that a new tensor may have, with 0 for a size: that of the first one is
@@ -119,15 +147,21 @@ class Variables:
         alike += [(0,) + (1,) * (rank - 2)] if rank > 2 else []
         return list(dict.fromkeys((*alike, (0,), (0, 0), ())))
 
-    def _type(self, slot: WayName) -> tuple[torch.dtype | None, str]:
-        """Return the type that a guard says, and whether it is of numbers or truth values."""
+    def said_type(self, slot: WayName) -> torch.dtype | None:
+        """Return the type that a guard says that a name has, if one does."""
         for guard, names in self._guards:
             for tested, expected in dtype_tests(guard):
-                same = names.get(tested) is slot
-                if same and isinstance(expected, torch.dtype):
-                    if expected.is_floating_point:
-                        return expected, "real"
-                    return expected, "truth" if expected == torch.bool else "whole"
+                if names.get(tested) is slot and isinstance(expected, torch.dtype):
+                    return expected
+        return None
+
+    def _type(self, slot: WayName) -> tuple[torch.dtype | None, str]:
+        """Return the type that a guard says, and whether it is of numbers or truth values."""
+        expected = self.said_type(slot)
+        if expected is not None:
+            if expected.is_floating_point:
+                return expected, "real"
+            return expected, "truth" if expected == torch.bool else "whole"
         is_mask = self.uses.get(slot, {}).get("mask")
         return None, self._pick(("real", "truth"), slot.name) if is_mask else "real"
 
