@@ -82,6 +82,8 @@ class World:
     """The number of a size with a small sample; then numbers are above 1; 0 for none."""
     dtype: torch.dtype = torch.float32
     """The type of real numbers, for code that asks."""
+    has_choices: bool = False
+    """Whether the rank of a tensor was chosen."""
     count: int = 0
     numbers: int = 0
     places: int = 0

@@ -309,6 +309,7 @@ class Valuation:
         found = self._said_shape(slot)
         if found is not None:
             return found
+        self._world.has_choices = True
         ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
         chosen = self._pick([None, *ranks], "shape")
         return own if chosen is None else tuple(self._world.size() for _ in range(chosen))

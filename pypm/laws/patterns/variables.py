@@ -113,6 +113,7 @@ class Variables:
 
     def tensor(self, slot: WayName) -> Formula:
         """Return a new tensor. Raises NotMatched."""
+        self._world.has_choices = True
         dtype, kind = self._type(slot)
         if dtype is not None:
             self.dtypes[slot] = dtype
