@@ -10,35 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pypm.core.patterns import Definition
-from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.algebra import Given
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Key, Lemma, Make, Outcome, takes_shape, tried
+from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.valuation import Valuation
-from pypm.laws.patterns.ways import NotMatched, Way, WayName
+from pypm.laws.patterns.ways import Way, WayName
 from pypm.laws.signatures import instance, signature
 from pypm.laws.sizes import World
 from pypm.laws.spellings import Spelling, Spellings
-from pypm.laws.tracing import formulas_of, running, tensor_of
 
-__all__ = ["Contracts", "meaning_of"]
-
-
-def meaning_of(definition: Definition, values: Sequence[Given], formulas: Formulas) -> Given:
-    """Return what a definition means for arguments. Raises NoMeaning."""
-    assert definition.means is not None
-    given = [tensor_of(value, formulas) for value in values]
-    try:
-        with running(formulas):
-            found = definition.means(*given)
-    except IndexError:
-        raise NotMatched("an operand of too few dimensions") from None
-    except (TypeError, AttributeError) as error:
-        if None in values:  # nothing has a meaning only where the author says which
-            return None
-        raise NoMeaning(f"the meaning of `{definition.name}`: {error}") from error
-    return formulas_of(found, formulas)
+__all__ = ["Contracts"]
 
 
 class Contracts:
@@ -75,8 +59,10 @@ class Contracts:
             else:
                 if key not in self._known:
                     self._under_way.add(key)
-                    self._known[key] = tried(self._maker(lemma))
-                    self._under_way.remove(key)
+                    try:
+                        self._known[key] = tried(self._maker(lemma))
+                    finally:
+                        self._under_way.remove(key)
                 found[key] = lemma, self._known[key]
             todo += [
                 needed

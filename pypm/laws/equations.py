@@ -20,13 +20,19 @@ from pypm.laws.patterns.ways import Choices, Impossible, NotMatched
 from pypm.laws.sizes import Assumed, Contradiction, World, form_of
 from pypm.laws.verdicts import Parted
 
-__all__ = ["DEADLINE", "Equation", "compared", "places", "settled"]
+__all__ = ["DEADLINE", "Equation", "TimeIsUp", "compared", "places", "settled"]
 
 Built = TypeVar("Built")
 DEADLINE: Final[ContextVar[float]] = ContextVar("deadline", default=math.inf)
 """The CPU time of the process at which proofs are given up."""
 TRUE: Final = (rational(1), ">")
 """A comparison with zero that holds."""
+
+
+class TimeIsUp(Exception):
+    """The `DEADLINE` has passed."""
+
+
 MOST_ASSUMED: Final = 60
 """The most values of symbols that one equation settles."""
 
@@ -44,10 +50,10 @@ class Equation:
 
 def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Built:
     """Return the equation or value that `build` makes, again and again until no symbol has to be
-    something else. Raises NotMatched, and NoMeaning, also after the `DEADLINE`.
+    something else. Raises NotMatched and NoMeaning; TimeIsUp after the `DEADLINE`.
     """
     if process_time() > DEADLINE.get():
-        raise NoMeaning("it takes longer than was allowed")
+        raise TimeIsUp
     assumptions: dict[Factor, Poly] = {symbol: form for _, symbol, form, _ in choices.settled}
     for _ in range(MOST_ASSUMED):
         world = World(run, dict(assumptions))

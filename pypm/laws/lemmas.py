@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from inspect import Parameter, signature
 from typing import Final, Literal, Protocol, TypeAlias
 
 from pypm.core.patterns import Definition
@@ -24,6 +26,7 @@ __all__ = [
     "Lemmas",
     "Make",
     "Outcome",
+    "has_own_shape",
     "outcome_of",
     "takes_shape",
     "tried",
@@ -149,7 +152,20 @@ class Lemmas(Protocol):
 
 def takes_shape(definition: Definition) -> bool:
     """Return whether a meaning is given the shape of its result, as `shape`."""
-    assert definition.means is not None
-    code = getattr(definition.means, "__code__", None)
-    names = code.co_varnames[: code.co_argcount] if code is not None else ()
-    return "shape" in names and "shape" not in definition.parameters
+    return (
+        "shape" in _parameters(definition.means or tuple) and "shape" not in definition.parameters
+    )
+
+
+def has_own_shape(definition: Definition) -> bool:
+    """Return whether a meaning says which shape the result has if it is given none."""
+    parameter = _parameters(definition.means or tuple).get("shape")
+    return parameter is not None and parameter.default is not Parameter.empty
+
+
+@cache
+def _parameters(means: Callable[..., object]) -> Mapping[str, Parameter]:
+    try:
+        return signature(means).parameters
+    except ValueError:  # a function of torch
+        return {}

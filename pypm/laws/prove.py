@@ -19,7 +19,7 @@ from pypm.fx.tracing.body import takes_match
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.bodies import UNSURE, replaced
 from pypm.laws.contracts import Contracts
-from pypm.laws.equations import DEADLINE, Equation, compared
+from pypm.laws.equations import DEADLINE, Equation, TimeIsUp, compared
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.patterns.ways import Meant, Way, place_of
@@ -29,6 +29,7 @@ from pypm.laws.verdicts import Law, Laws, Open, ProofExtent, Proved, Refuted
 
 __all__ = ["equations", "prove"]
 
+NOTHING: Final = ProofExtent(0, 0, (), (), (), False)
 OF_EFFECTS: Final = "only a rule that computes the same values can be proved"
 SMALL: Final = (None, 0, 1, 2, 3)
 """Samples that are tried, each where bodies decline otherwise: None for large sizes; a number for a
@@ -48,16 +49,22 @@ def prove(
     Arguments:
         rules: a rule, a rule set, or a list of those.
         contracts: lemmas about patterns that are proved already, which other calls share.
-        seconds: the CPU time after which what is not proved is open; by default, no limit.
+        seconds: the CPU time after which a rule is open; by default, no limit.
 
     Each way through a rule's pattern is a formula, with the meanings of the patterns that it calls;
     the rule's body is run on symbolic tensors. Both are brought into one normal form, over the real
     numbers. Return a `Laws` with a verdict for each rule. Raises TypeError if `rules` are none.
     """
     shared = Contracts() if contracts is None else contracts
+    return Laws(tuple(_timed(rule, shared, seconds) for rule in as_rule_set(rules)))
+
+
+def _timed(rule: Rule, contracts: Contracts, seconds: float | None) -> Law:
     token = DEADLINE.set(math.inf if seconds is None else process_time() + seconds)
     try:
-        return Laws(tuple(_tried(rule, shared)[0] for rule in as_rule_set(rules)))
+        return _tried(rule, contracts)[0]
+    except TimeIsUp:
+        return Open(rule.name, "it takes longer than was allowed", NOTHING)
     finally:
         DEADLINE.reset(token)
 
@@ -78,8 +85,7 @@ def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
         "communicates" if rule.communicates else ""
     )
     if effect:
-        nothing = ProofExtent(0, 0, (), (), (), False)
-        return Open(rule.name, f"the replacement {effect}", nothing, help=OF_EFFECTS), []
+        return Open(rule.name, f"the replacement {effect}", NOTHING, help=OF_EFFECTS), []
     if takes_match(rule):
         again = tried(_maker(rule, contracts, is_opaque=True), until=("parted", "open"))
         if again[-1].kind not in ("parted", "open") and any(o.kind == "proved" for o in again):

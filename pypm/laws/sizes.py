@@ -67,6 +67,12 @@ class World:
     """Values that a comparison found to be unequal."""
     watched: bool = False
     """True while comparisons are recorded."""
+    views: list[tuple[Value, Value]] = field(default_factory=list)
+    """Numbers of elements that views take to be equal."""
+    limits: set[str] = field(default_factory=set)
+    """Predicates whose numbers are taken to be their limit."""
+    parts: int | None = None
+    """The most parts of a list, if there are lists."""
     divides: bool = False
     """True while code runs that may divide sizes which no guard divides."""
     frozen: tuple[int, int] = (0, 0)

@@ -197,10 +197,10 @@ def _interleaved(
     dim: int | None = None,
     **attributes: Given,
 ) -> Indexed:
-    number = attributes.get("repeats") if times is None else times.rational
+    number = attributes.get("repeats") if times is None else times.value()
     if number is None or dim is None:
         raise NoMeaning("repeats that are a tensor, or of all dimensions")
-    count = c.size(int(number))
+    count = c.algebra.place(number) if times is not None else c.size(int(number))
     shape = (*x.shape[: dim + 1], count, *x.shape[dim + 1 :])
     wide = Indexed(shape, lambda p: x.value(*p[: dim + 1], *p[dim + 2 :]))
     return viewed(c.algebra, wide, c.shape)

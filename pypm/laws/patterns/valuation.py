@@ -20,16 +20,18 @@ from pypm.core.guards import (
 from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
 from pypm.core.patterns import Definition
 from pypm.core.records import Record
-from pypm.core.terms import UNDEFINED, VALUE, Value
+from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
 from pypm.core.traverse import names as names_in
 from pypm.fx.operators.corrections import named
 from pypm.fx.operators.references import stated_reference
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
-from pypm.laws.lemmas import Lemma, Lemmas, takes_shape
+from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes_shape
+from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.by_reference import by_reference
 from pypm.laws.patterns.operator_dims import count_dims
+from pypm.laws.patterns.inversion import parts_of_expression
 from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
 from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
 from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of
@@ -73,7 +75,8 @@ class Valuation:
         self._formulas = formulas
         self._world = formulas.world
         self._lemmas = lemmas
-        self._given = given
+        self._given = dict(given)
+        self._solve_given()
         self._results: dict[Spelled, Given] = {}
         self._bound: dict[WayName, Given] = {}
         """Values that calls bind."""
@@ -87,7 +90,7 @@ class Valuation:
         """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
         self.shapes: dict[WayName, tuple[Given, ...]] = {}
         """Shapes that are known beforehand."""
-        self._variables = Variables(way, formulas, lemmas.domains, [*given.values()])
+        self._variables = Variables(way, formulas, lemmas, [*given.values()])
         self.dtypes = self._variables.dtypes
         self._uses = self._variables.uses
         self._aliases = {
@@ -96,6 +99,32 @@ class Valuation:
 
     def _pick(self, options: Sequence[Given], label: str) -> Given:
         return self._way.choices.pick(lambda: options, label)
+
+    # --- given values ---
+
+    def _solve_given(self) -> None:
+        """Find the values of the names from which given values are made. Raises NotMatched."""
+        todo = [slot for slot in self._given if slot.lets]
+        while todo:
+            slot = todo.pop()
+            expression, names = slot.lets[0]
+            for name, value in self._solved(expression, self._given[slot]):
+                part = names[name]
+                if part not in self._given:
+                    self._given[part] = value
+                    todo += [part] * bool(part.lets)
+
+    def _solved(self, expression: Expression, value: Given) -> list[tuple[str, Given]]:
+        """Return names with the values that they have if an expression has this one."""
+        fields: dict[str, dict[str, Given]] = {}
+        found: list[tuple[str, Given]] = []
+        for part, own in parts_of_expression(expression, value, self._way.choices):
+            match part:
+                case Reference(name):
+                    found.append((name, own))
+                case Attribute(name, attribute) if isinstance(value, Record):
+                    fields.setdefault(name, {})[attribute] = own
+        return [*found, *((name, Record(known)) for name, known in fields.items())]
 
     # --- guards ---
 
@@ -107,7 +136,7 @@ class Valuation:
             if all(names[name] in self._known for name in names_in(guard)):
                 self._guard(guard, names)
         failed: NotMatched | None = None
-        for one, two in (*equal, *self._equal):
+        for one, two in (*equal, *self._equal, *self._world.views):
             try:
                 self._unify(one, two)
             except NotMatched as why:  # another equation may say more
@@ -164,7 +193,7 @@ class Valuation:
         return holds(guard, self._subjects(names))
 
     def _evaluate(self, expression: Expression, names: Names) -> Value:
-        return evaluate(expression, self._subjects(names))
+        return all_made(evaluate(expression, self._subjects(names)))
 
     def _subjects(self, names: Names) -> Callable[[str], GuardedName]:
         return lambda name: GuardedName(
@@ -177,10 +206,22 @@ class Valuation:
             return self.dtypes.get(slot, UNDEFINED)
         if name in ("device", "tags", "is_contiguous"):
             return UNDEFINED
+        if self._is_variable(slot):
+            field = self._variables.field(slot, name)
+            if isinstance(field, Formula):
+                known = partial(known_attribute, self._formulas, field)
+                return GuardedName(lambda: field, known)
+            if field is not UNDEFINED:
+                return field
         value = self.value(slot)
         if isinstance(value, Formula) and name not in SHAPES and self._is_opaque(slot):
             return UNDEFINED
         return known_attribute(self._formulas, value, name)
+
+    def _is_variable(self, slot: WayName) -> bool:
+        """Return whether a name stands for anything that its uses allow."""
+        is_said = slot.lets or slot.described or VALUE in slot.arguments
+        return not is_said and slot not in self._given and "spelled" not in self._uses.get(slot, {})
 
     def _is_opaque(self, slot: WayName) -> bool:
         """Return whether what computes a value is not to be looked at: others may as well."""
@@ -247,7 +288,7 @@ class Valuation:
             case WayName():
                 return self.value(tree)
             case Meant(definition, actuals):
-                return self._meant(definition, tuple(map(self.value, actuals)), slot)
+                return self._meant(definition, actuals, slot)
             case Spelled():
                 return self._called(tree)
             case AppliedOperator(operator, operands):
@@ -284,25 +325,54 @@ class Valuation:
         return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
 
     def _meant(
-        self, definition: Definition, values: tuple[Given, ...], slot: WayName | None
+        self, definition: Definition, actuals: tuple[WayName, ...], slot: WayName | None
     ) -> Given:
         """Return the meaning of a call. Where it says how the result depends on its own shape, that
         is what guards say, or any of the same elements.
         """
-        mean = partial(
-            self._lemmas.mean, definition, formulas=self._formulas, notes=self._way.notes
-        )
+        is_open = any(map(self._is_open, actuals))
+        early = tuple(map(self._early, actuals))
+        own = self._own_shape(definition, early, is_open)
         if not takes_shape(definition):
-            return mean(values)
-        first = values[0]
-        if not isinstance(first, Formula) or is_several(first):
-            return mean((*values, ()))
-        shape = self._shape(self._formulas.sizes(first), slot)
-        self._equal.append((prod(self._formulas.sizes(first)), prod(shape)))
-        found = mean((*values, shape))
+            return self._mean(definition, tuple(map(self.value, actuals)))
+        if own is None:
+            return self._mean(definition, (*map(self.value, actuals), ()))
+        is_own = has_own_shape(definition) and (is_open or slot is None)
+        shape = own if is_own else self._shape(own, slot)
+        if not has_own_shape(definition):
+            self._equal.append((prod(own), prod(shape)))
+        found = self._mean(definition, (*map(self.value, actuals), shape))
         if isinstance(found, Formula):
             self._equal.append((self._formulas.sizes(found), shape))
         return found
+
+    def _is_open(self, slot: WayName) -> bool:
+        """Return whether a value has lists that are not chosen yet."""
+        return (
+            slot not in self._known and self._is_variable(slot) and self._variables.has_lists(slot)
+        )
+
+    def _early(self, slot: WayName) -> Given:
+        is_open = self._is_open(slot)
+        return self._variables.with_empty_lists(slot) if is_open else self.value(slot)
+
+    def _mean(self, definition: Definition, values: tuple[Given, ...]) -> Given:
+        return self._lemmas.mean(definition, values, self._formulas, self._way.notes)
+
+    def _own_shape(
+        self, definition: Definition, values: tuple[Given, ...], is_open: bool
+    ) -> tuple[Given, ...] | None:
+        """Return the shape that the result has if nothing says another, None if there is none.
+
+        Raises SizesDiffer where the meaning fits no lists, if there are open ones.
+        """
+        if is_open or has_own_shape(definition):
+            first = meaning_of(definition, values, self._formulas)
+        else:
+            first = values[0] if values else None
+        if not isinstance(first, Formula) or is_several(first):
+            return None
+        return self._formulas.sizes(first)
 
     def _shape(self, own: tuple[Given, ...], slot: WayName | None) -> tuple[Given, ...]:
         """Return the shape of a view of a tensor of the shape `own`: what guards say, or new."""
