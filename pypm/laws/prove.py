@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from time import process_time
 from typing import Final
+
+import torch
 
 from pypm.core.patterns import Definition
 from pypm.core.rules import Rule, Rules, as_rule_set
@@ -32,6 +35,8 @@ SMALL: Final = (None, 0, 1, 2, 3)
 """Samples that are tried, each where bodies decline otherwise: None for large sizes; a number for a
 small one of the size with that number, 0 for none; sizes that differ are then also made equal.
 """
+DTYPES: Final = (torch.float32, torch.bfloat16)
+"""Types of real numbers that are tried, where a reading of a match may decline one."""
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
 
@@ -86,9 +91,10 @@ def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
         if again[-1].kind not in ("parted", "open") and any(o.kind == "proved" for o in again):
             return Proved(rule.name, _extent([o for o in again if o.kind == "proved"], {})), again
     outcomes: list[Outcome] = []
-    for small in SMALL:
-        made = contracts.judged(tried(_maker(rule, contracts, small)))
-        outcomes += [o for o in made if o.kind != "declined" or small is None]
+    dtypes = DTYPES if rule.reads is not None else DTYPES[:1]
+    for number, (small, dtype) in enumerate(product(SMALL, dtypes)):
+        made = contracts.judged(tried(_maker(rule, contracts, small, dtype=dtype)))
+        outcomes += [o for o in made if o.kind != "declined" or not number]
         law, is_missing = _judged(rule, contracts, outcomes)
         if not is_missing or not any(o.kind == "declined" for o in outcomes):
             break
@@ -120,6 +126,7 @@ def _maker(
     small: int | None = None,
     is_lenient: bool = False,
     is_opaque: bool = False,
+    dtype: torch.dtype = torch.float32,
 ) -> Make:
     """Return what makes an equation; of any results for any values of the names if `is_opaque`, so
     that only a body which computes its match again can be proved.
@@ -129,7 +136,7 @@ def _maker(
     wholes = [Definition(rule.name, tuple(names), none, none, none, root) for root in rule.roots]
 
     def make(way: Way, world: World) -> Equation:
-        world.small = small or 0
+        world.small, world.dtype = small or 0, dtype
         formulas = Formulas(world)
         slots = {name: way.slot(name) for name in names}
         way.assume(rule.guard, slots)

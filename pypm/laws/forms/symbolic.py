@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import Final
 
 from pypm.laws.forms import functions
-from pypm.laws.forms.functions import never_zero, power, vanishing
+from pypm.laws.forms.functions import never_positive, never_zero, power, vanishing
+from pypm.laws.forms.orders import Orders
 from pypm.laws.forms.polynomials import (
     MINUS_INFINITY,
     ONE,
@@ -70,6 +71,7 @@ class SymbolicAlgebra:
     def __init__(self) -> None:
         self.ranges: dict[str, Poly] = {}
         self._splits: dict[Poly, tuple[tuple[Poly, ...], bool]] = {}
+        self._orders = Orders()
 
     number = staticmethod(exact)
     exp = staticmethod(functions.exp)
@@ -104,6 +106,8 @@ class SymbolicAlgebra:
         infinite = _infinite(value)
         if infinite:
             return rational(int(infinite < 0))
+        if never_positive(value):
+            return rational(0)
         is_whole = all(c.denominator == 1 for c in value.terms.values()) and all(
             of[0] in ("size", "index") and e.denominator == 1 and e > 0
             for m in value.terms
@@ -166,6 +170,36 @@ class SymbolicAlgebra:
                 product = product * power(factor(of) + 1, exponent)
             shifted = shifted + product.scaled(coefficient)
         return all(coefficient >= 0 for coefficient in shifted.terms.values())
+
+    # --- orders ---
+
+    def order(self, size: Poly, row: Callable[[Poly], Poly]) -> Callable[[Poly], Poly]:
+        """Return the places of the elements of a row from the least on."""
+        self._probe(size)
+        return self._orders.of(row)
+
+    def order_back(self, size: Poly, row: Callable[[Poly], Poly]) -> Callable[[Poly], Poly] | None:
+        """Return the inverse of an order; None if the row is none."""
+        self._probe(size)
+        return self._orders.back(row)
+
+    def search(
+        self,
+        size: Poly,
+        row: Callable[[Poly], Poly],
+        count: Poly,
+        values: Callable[[Poly], Poly],
+    ) -> Callable[[Poly], Poly] | None:
+        """Return how many elements of a row are up to each value, if orders say so."""
+        self._probe(size)
+        return self._orders.search(row, count, values)
+
+    def note_place(self, value: Poly, size: Poly) -> None:
+        """Note that a value is a place in a dimension, maybe counted from its end."""
+        self._orders.note_place(value, size)
+
+    def _probe(self, size: Poly) -> None:
+        self.ranges["probe"] = size
 
     # --- indices ---
 

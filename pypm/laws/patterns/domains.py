@@ -38,6 +38,7 @@ __all__ = [
     "MASKED",
     "MEANT",
     "NUMBER",
+    "ORDER",
     "PLACE",
     "SHAPE",
     "SIZE",
@@ -58,6 +59,7 @@ NUMBER: Final = "number"
 TENSOR: Final = "tensor"
 SIZE: Final = "size"
 PLACE: Final = "place"
+ORDER: Final = "order"
 SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
@@ -292,6 +294,8 @@ def of_argument(name: str, operator: str = "") -> Domain:
         return {PLACE: PLACE}
     if name in TRUTHS:
         return {exact(value): value for value in (False, True)}
+    if name == "dims" and operator == "aten.permute":
+        return {ORDER: ORDER}
     if name == "equation":
         return {equation: equation for equation in EQUATIONS}
     if name == "dim" and operator in OVER_DIMS:

@@ -260,6 +260,11 @@ class Valuation:
                 self._under_way.remove(slot)
         return self._known[slot]
 
+    def value_if_used(self, slot: WayName) -> Given:
+        """Return the value of a slot; `UNDEFINED` if nothing in the way is about it."""
+        is_used = slot in self._uses or slot in self._given or slot.arguments
+        return self.value(slot) if is_used or not self._is_free(slot) else UNDEFINED
+
     def _computed(self, slot: WayName) -> Given:
         found: Given = UNDEFINED
         if slot.lets:
@@ -322,7 +327,7 @@ class Valuation:
             found = entered(lemma, values, way, self._formulas, self._lemmas)
             self._results[call] = found.result
             for slot, one, other in zip(call.actuals, values, found.values, strict=True):
-                if one is UNDEFINED:
+                if one is UNDEFINED and other is not UNDEFINED:
                     self._bound[slot] = other
             for slot, inner in zip(call.actuals, found.slots, strict=True):
                 if inner in found.dtypes:
@@ -391,6 +396,7 @@ class Valuation:
         found = self._said_shape(slot)
         if found is not None:
             return found
+        self._world.has_choices = True
         ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
         chosen = self._pick([None, *ranks], "shape")
         return own if chosen is None else tuple(self._world.size() for _ in range(chosen))
@@ -537,6 +543,6 @@ def entered(
     valuation = Valuation(way, formulas, lemmas, given)
     found = valuation.value(result)
     valuation.settle()
-    bound = tuple(map(valuation.value, slots.values()))
+    bound = tuple(map(valuation.value_if_used, slots.values()))
     valuation.settle()
     return Entered(found, bound, tuple(slots.values()), valuation.dtypes)

@@ -22,6 +22,7 @@ from pypm.laws.patterns.domains import (
     LIST,
     MEANT,
     NUMBER,
+    ORDER,
     PLACE,
     SHAPE,
     SIZE,
@@ -119,7 +120,7 @@ class Variables:
         kinds = dict(domain)
         if MEANT in kinds:
             kinds = {MEANT: kinds[MEANT]}
-        values = [v for one in kinds.values() for v in (self._dims() if one is DIMS else [one])]
+        values = [v for one in kinds.values() for v in self._options(one)]
         chosen = self._pick(values, slot.name)
         self._is_plain = self._is_plain and not (isinstance(chosen, str) and chosen != values[0])
         return self._made(chosen, slot)
@@ -227,15 +228,21 @@ class Variables:
 
     # --- tensors ---
 
-    def _dims(self) -> list[Given]:
-        """Return all sets of dimensions."""
+    def _options(self, domain: Given) -> Sequence[Given]:
+        """Return all sets of dimensions, or orders that swap two neighbours; others as they are."""
+        if domain not in (DIMS, ORDER):
+            return [domain]
         if self._rank is None:
             raise NoMeaning("dimensions of which tensor is not known")
         dims = range(self._rank)
+        if domain == ORDER:
+            swaps = [(*dims[:d], d + 1, d, *dims[d + 2 :]) for d in dims[:-1]]
+            return swaps or [tuple(dims)]
         return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
 
     def tensor(self, slot: WayName) -> Formula:
         """Return a new tensor. Raises NotMatched."""
+        self._world.has_choices = True
         dtype, kind = self._type(slot)
         if dtype is not None:
             self.dtypes[slot] = dtype
