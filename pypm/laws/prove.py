@@ -36,7 +36,7 @@ SMALL: Final = (None, 0, 1, 2, 3)
 small one of the size with that number, 0 for none; sizes that differ are then also made equal.
 """
 DTYPES: Final = (torch.float32, torch.bfloat16)
-"""Types of real numbers that are tried, where a reading of a match may decline one."""
+"""Types of real numbers that are tried for each, where bodies decline the first."""
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
 
@@ -91,8 +91,7 @@ def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
         if again[-1].kind not in ("parted", "open") and any(o.kind == "proved" for o in again):
             return Proved(rule.name, _extent([o for o in again if o.kind == "proved"], {})), again
     outcomes: list[Outcome] = []
-    dtypes = DTYPES if rule.reads is not None else DTYPES[:1]
-    for number, (small, dtype) in enumerate(product(SMALL, dtypes)):
+    for number, (small, dtype) in enumerate(product(SMALL, DTYPES)):
         made = contracts.judged(tried(_maker(rule, contracts, small, dtype=dtype)))
         outcomes += [o for o in made if o.kind != "declined" or not number]
         law, is_missing = _judged(rule, contracts, outcomes)
@@ -153,7 +152,7 @@ def _maker(
             right = replaced(rule, values, dtypes, left, formulas, is_lenient)
         except Declined:
             pairs = [(a, b) for a, b in world.unequal if isinstance(a, Size) and is_number(b)]
-            if small is not None and pairs and way.choices.choose(2, "equal"):
+            if isinstance(small, int) and pairs and way.choices.choose(2, "equal"):
                 world.unify(*pairs[-1])
             raise
         for one, two in zip(left, right, strict=False):
@@ -235,7 +234,7 @@ def _extent(
         len(lemmas),
         tuple(sorted(ranks)),
         tuple(dict.fromkeys(c for o in everything for c in o.conditions)),
-        tuple(sorted({name for o in proved for name in o.references})),
+        tuple(sorted({name for o in everything for name in o.references})),
         any(o.kind == "bounded" for o in everything),
     )
 

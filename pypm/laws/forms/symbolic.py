@@ -22,7 +22,7 @@ from pypm.laws.forms.polynomials import (
     of_key,
     rational,
 )
-from pypm.laws.forms.sums import indices_in, maximum, new_index, total
+from pypm.laws.forms.sums import indices_in, maximum, new_index, total, with_fixed_indices
 
 __all__ = ["SymbolicAlgebra", "exact", "quotient", "size"]
 
@@ -254,6 +254,22 @@ class SymbolicAlgebra:
         """Return the maximum over a dimension."""
         parts = [maximum(of(index), names) for index, names in self.indices(size)]
         return functions.function("max", *parts)
+
+    def determining(
+        self, shape: Sequence[Poly], of: Callable[[tuple[Poly, ...]], Poly]
+    ) -> Sequence[Poly]:
+        """Return the elements at any place, for each of the parts in which dimensions are read."""
+        return [with_fixed_indices(of(place), place) for place in self.places(shape)]
+
+    def places(self, shape: Sequence[Poly | int]) -> Iterator[tuple[Poly, ...]]:
+        """Yield indices that together run over all places of a tensor."""
+        if not shape:
+            yield ()
+            return
+        first, *rest = shape
+        for index, _ in self.indices(first if isinstance(first, Poly) else rational(first)):
+            for others in self.places(rest):
+                yield (index, *others)
 
     def divided(self, index: Poly | int, by: Poly | int) -> tuple[Poly, Poly]:
         """Return quotient and remainder, as symbols of their own where they are not known."""

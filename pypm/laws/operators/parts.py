@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, TypeAlias
 
 import torch
@@ -367,18 +368,19 @@ def _gathered(c: Site, x: Indexed, index: Indexed, *, dim: int, **_: Given) -> I
 
 
 def _opaque(c: Site, *operands: Indexed, name: str, given: tuple[Given, ...]) -> Indexed:
-    """Return a function of tensors and numbers without laws: of sums with weights of its own."""
+    """Return a function of tensors and numbers without laws."""
     a = c.algebra
 
-    def weighed(number: int, x: Indexed, *place: Index) -> Scalar:
-        if len(place) == x.rank:
-            weight = a.function(f"{name}.{number}", *map(a.scalar, place)) if place else 1
-            return x.value(*place) * weight
-        return a.total(x.shape[len(place)], lambda i: weighed(number, x, *place, i))
+    @cache
+    def determining() -> Sequence[Scalar]:
+        found = [*map(c.number, given)]
+        for x in operands:
+            inside = a.determining(x.shape, lambda place, x=x: x.value(*place))
+            found += [*map(c.number, (x.rank, len(inside), *x.shape)), *inside]
+        return found
 
     def at(place: Shape) -> Scalar:
-        sums = (weighed(number, x) for number, x in enumerate(operands))
-        return a.function(name, *map(a.scalar, place), *sums, *map(c.number, given))
+        return a.function(name, *map(c.number, place), *determining())
 
     return Indexed(c.shape, at)
 

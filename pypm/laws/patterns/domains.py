@@ -98,7 +98,14 @@ OVER_DIMS: Final = frozenset(
     for name in ("sum", "mean", "amax", "var", "var_mean", "logsumexp", "linalg_vector_norm")
 )
 """Operators that take several dimensions."""
-TRUTHS: Final = frozenset({"is_causal", "enable_gqa", "keepdim"})
+SIZES: Final = frozenset({"group_size", "head_size"})
+"""Arguments that are sizes."""
+TRUTHS: Final = frozenset(
+    {
+        *("is_causal", "enable_gqa", "keepdim"),
+        *("is_neox", "is_sf_swizzled_layout", "dummy_is_scale_transposed"),
+    }
+)
 """Arguments that are truth values."""
 ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "neg", "pow", "ratio"})
 
@@ -292,6 +299,8 @@ def of_argument(name: str, operator: str = "") -> Domain:
         return {NUMBER: NUMBER} | ({None: None} if name == "scale" else {})
     if name in PLACES:
         return {PLACE: PLACE}
+    if name in SIZES:
+        return {SIZE: SIZE}
     if name in TRUTHS:
         return {exact(value): value for value in (False, True)}
     if name == "dims" and operator == "aten.permute":

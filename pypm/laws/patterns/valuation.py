@@ -338,6 +338,8 @@ class Valuation:
         """Return whether nothing but calls says the value of a name."""
         if slot in self._known or slot in self._given or slot in self._bound:
             return False
+        if self._variables.said(slot) is not UNDEFINED:
+            return False
         is_operand = self._uses.get(slot, {}).get("operand")
         return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
 

@@ -79,7 +79,7 @@ class Variables:
 
     def value(self, slot: WayName) -> Given:
         """Return a value of one of the kinds that a name may stand for. Raises NoMeaning."""
-        found = self._said(slot)
+        found = self.said(slot)
         return self._of(self.domain(slot), slot) if found is UNDEFINED else found
 
     def domain(self, slot: WayName) -> Domain:
@@ -99,7 +99,7 @@ class Variables:
             domain[None] = None
         return domain
 
-    def _said(self, slot: WayName) -> Given:
+    def said(self, slot: WayName) -> Given:
         """Return the constant that a guard says a name is, or the number that stands for it."""
         for guard, names in self._guards:
             match guard:
