@@ -97,6 +97,9 @@ class FormulaValues:
         """Return the value of a formula, given those of its operands."""
         if name == "read":
             return self.read(formula, shape)
+        if name == "loop":
+            loop, part, count = formula.attributes.values()
+            return loop.value(self, part, shape, count)
         if name == "number":
             form = formula.attributes["form"]
             found = self.number(form)
@@ -148,6 +151,8 @@ class Formulas:
         self.algebra = SymbolicAlgebra()
         self.references: set[str] = set()
         """Names of kernels whose reference was computed in their place."""
+        self.loops: list[Given] = []
+        """The loops over a symbolic number of steps."""
         self.reads = 0
         self._names: set[str] = set()
         self._evaluation = FormulaValues(self.algebra, _same, _same, _symbolic)

@@ -16,9 +16,12 @@ from pypm.core.operators import LITERAL
 from pypm.core.records import Record, mapped
 from pypm.fx import describe
 from pypm.kernels.support.registration import reference_of
+from pypm.kernels.support.steps import over_steps
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.loops import looped
 from pypm.laws.patterns.operator_dims import count_dims
+from pypm.laws.sizes import Size
 from pypm.torch_internals import OpOverload
 
 __all__ = ["SymbolicTensor", "formulas_of", "running", "tensor_of"]
@@ -154,6 +157,8 @@ def _called(
     name = getattr(func, "__name__", "")
     if name == "__get__":
         return _read(args[0], _ATTRIBUTE(func))
+    if func is over_steps:
+        return _over_steps(formulas, *args)
     if name in _QUESTIONS and isinstance(args[0], SymbolicTensor):
         return _QUESTIONS[name](args[0], *args[1:], **kwargs)
     overload = getattr(func, "default", func)  # some packets have no default
@@ -162,6 +167,24 @@ def _called(
         formulas.references.add(overload._schema.name.replace("::", "."))
         return reference(*args, **kwargs)
     return _computed(formulas, func, name, args, kwargs)
+
+
+def _over_steps(
+    formulas: Formulas, step: Callable[..., Given], before: Given, *items: SymbolicTensor
+) -> Given:
+    """Compute a loop: its step, for any number of it and any states before."""
+
+    def stepped(states: tuple[Formula, ...], number: Size) -> Given:
+        given = tuple(map(tensor, states, before))
+        result, after = step(given, *(x.select(0, number) for x in items))
+        return result.formula, tuple(x.formula for x in after)
+
+    def tensor(formula: Formula, like: SymbolicTensor) -> SymbolicTensor:
+        return SymbolicTensor(formula, formulas, like.dtype_)
+
+    count = items[0].shape[0]
+    results, after = looped(formulas, stepped, tuple(x.formula for x in before), count)
+    return tensor(results, before[0]), tuple(map(tensor, after, before))
 
 
 def _computed(
