@@ -25,7 +25,7 @@ __all__ = [
     "Make",
     "Outcome",
     "outcome_of",
-    "takes_shape",
+    "takes",
     "tried",
 ]
 
@@ -146,9 +146,11 @@ class Lemmas(Protocol):
         """Return spellings, to be replayed, of which each other one is equal to one."""
 
 
-def takes_shape(definition: Definition) -> bool:
-    """Return whether a meaning is given the shape of its result, as `shape`."""
+def takes(definition: Definition, name: str) -> bool:
+    """Return whether a meaning has a parameter of this name that the pattern lacks: `shape` is that
+    of the result, `steps` any number above that of a step.
+    """
     assert definition.means is not None
     code = getattr(definition.means, "__code__", None)
     names = code.co_varnames[: code.co_argcount] if code is not None else ()
-    return "shape" in names and "shape" not in definition.parameters
+    return name in names and name not in definition.parameters

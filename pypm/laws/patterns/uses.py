@@ -49,9 +49,9 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
                 found.setdefault(tree, {})["operand"] = True
             case Meant(definition, actuals):
                 for slot, parameter in zip(actuals, definition.parameters, strict=True):
-                    found.setdefault(slot, {}).setdefault("calls", []).append(
-                        (definition, parameter)
-                    )
+                    uses = found.setdefault(slot, {})
+                    uses.setdefault("calls", []).append((definition, parameter))
+                    uses.setdefault("meant", []).append(tree)
             case Spelled():
                 for slot in tree.actuals:
                     found.setdefault(slot, {}).setdefault("spelled", []).append(tree)

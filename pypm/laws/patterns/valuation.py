@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Final
 
 from pypm.core.guards import (
+    Apply,
     Attribute,
     Equal,
     Expression,
     Guard,
     Or,
+    Reference,
+    Tuple,
     evaluate,
     holds,
 )
 from pypm.core.operators import CONS, LITERAL, NIL, Operator
 from pypm.core.patterns import Definition
-from pypm.core.records import Record
+from pypm.core.record_expressions import MakeRecord
+from pypm.core.records import Record, fields_of
 from pypm.core.terms import UNDEFINED, VALUE, Value
 from pypm.fx.operators.corrections import named
+from pypm.lang.observers import RESULT, Repeats, hidden_by
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
-from pypm.laws.lemmas import Lemma, Lemmas, takes_shape
+from pypm.laws.lemmas import Lemma, Lemmas, takes
+from pypm.laws.loops import looped
 from pypm.laws.operators.meanings import ELEMENTS
+from pypm.laws.patterns.hidden import Hidden, new_group
 from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
 from pypm.laws.patterns.unknown_guards import is_about_sizes, lacks_a_dimension
@@ -43,7 +50,7 @@ from pypm.laws.patterns.ways import (
     Way,
     WayName,
 )
-from pypm.laws.signatures import signed
+from pypm.laws.signatures import signature, signed
 from pypm.laws.sizes import Contradiction, form_of, is_number
 
 __all__ = ["Valuation", "entered"]
@@ -70,7 +77,7 @@ class Valuation:
         self._formulas = formulas
         self._world = formulas.world
         self._lemmas = lemmas
-        self._given = given
+        self._given = dict(given)
         self._results: dict[Spelled, Given] = {}
         self._bound: dict[WayName, Given] = {}
         """Values that calls bind."""
@@ -82,12 +89,22 @@ class Valuation:
         """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
         self.shapes: dict[WayName, tuple[Given, ...]] = {}
         """Shapes that are known beforehand."""
+        for slot, value in given.items():
+            self._take_apart(slot, value)
         self._variables = Variables(way, formulas, lemmas.domains, [*given.values()])
         self.dtypes = self._variables.dtypes
         self._uses = self._variables.uses
         self._aliases = {
             tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, WayName)
         }
+
+    def _take_apart(self, slot: WayName, value: Given) -> None:
+        """Give the parts of a given value to the names of which the way makes it."""
+        for expression, names in slot.lets:
+            for name, part in _parts(expression, value):
+                if names[name] not in self._given:
+                    self._given[names[name]] = part
+                    self._take_apart(names[name], part)
 
     def _pick(self, options: Sequence[Given], label: str) -> Given:
         return self._way.choices.pick(lambda: options, label)
@@ -225,7 +242,10 @@ class Valuation:
         match tree:
             case WayName():
                 return self.value(tree)
+            case Meant(Definition(means=Repeats())):
+                return self._repeated(tree)
             case Meant(definition, actuals):
+                self._hide(tree)
                 return self._meant(definition, tuple(map(self.value, actuals)), slot)
             case Spelled():
                 return self._called(tree)
@@ -254,6 +274,74 @@ class Valuation:
                     self.dtypes.setdefault(slot, found.dtypes[inner])
         return self._results[call]
 
+    def _hide(self, call: Meant) -> None:
+        """Bind what a call hides to values that observers alone read."""
+        by, names = hidden_by(call.definition.means) or (None, ())
+        parameters = zip(call.definition.parameters, call.actuals, strict=True)
+        slots = {name: slot for name, slot in parameters if name in names}
+        if by is not None and all(map(self._is_free, slots.values())):
+            label = f"({by.__name__})"
+            group = new_group(by, lambda options: self._pick(options, label), self._formulas)
+            self._bound |= {s: Hidden(name, group, self._formulas) for name, s in slots.items()}
+
+    def _repeated(self, call: Meant) -> Given:
+        """Return what the steps of a loop compute, which also binds names."""
+        if call not in self._results:
+            self._results[call] = self.repeated(call)
+            names = zip(call.definition.parameters, call.actuals, strict=True)
+            number = call.definition.means.number
+            values = [
+                self._world.size() - 1 if name == number else self.value(slot)
+                for name, slot in names
+            ]  # for any number of steps
+            self._way.notes.append(Lemma(call.definition, (), signature(values)))
+        return self._results[call]
+
+    def repeated(self, call: Meant) -> Given:
+        """Return what the steps of a loop compute; names that stand for nothing yet are bound."""
+        means: Repeats = call.definition.means
+        step = call.definition.given[means.step]
+        slots = dict(zip(call.definition.parameters, call.actuals, strict=True))
+        number = slots[means.number]
+        if self._is_free(number):
+            self._bound[number] = self._world.size() - 1
+        if any(self._is_free(slots[name]) for name in means.call if name != means.number):
+            self._entered(step, means.call, {**slots, means.number: 0})
+        before = tuple(self.value(slots[name]) for name in means.states)
+
+        def stepped(
+            states: tuple[Formula, ...], at: Given
+        ) -> tuple[Formula, tuple[Formula, ...]]:
+            known = dict(zip(means.states, states, strict=True))
+            result, own = self._entered(step, means.call, {**slots, **known, means.number: at})
+            after = {**own, RESULT: result}
+            return result, tuple(after[name] for name in means.states.values())
+
+        count = self.value(number) + 1
+        _, after = looped(self._formulas, stepped, before, count)
+        return after[[*means.states.values()].index(RESULT)]
+
+    def copied(self, values: Sequence[Given]) -> tuple[WayName, ...]:
+        """Return new names for values."""
+        slots = tuple(self._way.slot("copy") for _ in values)
+        self._given |= dict(zip(slots, values, strict=True))
+        return slots
+
+    def _entered(
+        self, step: Definition, names: Sequence[str], values: Mapping[str, Given]
+    ) -> tuple[Given, dict[str, Given]]:
+        """Return the result of a call, and the values that its arguments then have. Each is a slot,
+        or a value; others are bound.
+        """
+        slots = {}
+        for name in names:
+            value = values.get(name, UNDEFINED)
+            slots[name] = value if isinstance(value, WayName) else self._way.slot(name)
+            if not isinstance(value, WayName) and value is not UNDEFINED:
+                self._given[slots[name]] = value
+        found = self.tree(self._way.called(step, (), tuple(slots.values())))
+        return found, {name: self.value(slot) for name, slot in slots.items()}
+
     def _is_free(self, slot: WayName) -> bool:
         """Return whether nothing but calls says the value of a name."""
         if slot in self._known or slot in self._given or slot in self._bound:
@@ -270,7 +358,7 @@ class Valuation:
         mean = partial(
             self._lemmas.mean, definition, formulas=self._formulas, notes=self._way.notes
         )
-        if not takes_shape(definition):
+        if not takes(definition, "shape"):
             return mean(values)
         first = values[0]
         if not isinstance(first, Formula) or is_several(first):
@@ -373,11 +461,31 @@ class Valuation:
         for call in self._uses.get(slot, {}).get("spelled", ()):
             if self._is_free(slot):
                 self._called(call)
+        for call in self._uses.get(slot, {}).get("meant", ()):
+            if self._is_free(slot) and isinstance(call.definition.means, Repeats):
+                self._repeated(call)
+            elif self._is_free(slot):
+                self._hide(call)
         if slot in self._bound:
             return self._bound[slot]
         if VALUE not in slot.arguments:
             return self._variables.value(slot)
         return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
+
+
+def _parts(expression: Expression, value: Given) -> Iterator[tuple[str, Given]]:
+    """Yield names in an expression that makes tuples and records, with what each stands for."""
+    match expression:
+        case Reference(name):
+            yield name, value
+        case Tuple(parts) if isinstance(value, tuple) and len(parts) == len(value):
+            for part, inner in zip(parts, value, strict=True):
+                yield from _parts(part, inner)
+        case Apply(MakeRecord(fields=names), parts) if isinstance(value, Record):
+            known = fields_of(value)
+            if [*names] == [*known]:
+                for part, inner in zip(parts, known.values(), strict=True):
+                    yield from _parts(part, inner)
 
 
 def entered(
