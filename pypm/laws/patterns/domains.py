@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from pypm.core.guards import Apply, Attribute, Constant, Expression, Reference, Tuple
@@ -40,6 +41,26 @@ OVER_DIMS: Final = frozenset(
 """Operators that take several dimensions."""
 TRUTHS: Final = frozenset({"is_causal", "enable_gqa", "keepdim"})
 """Arguments that are truth values."""
+ITEM: Final = "item"
+LAST_ITEM: Final = "item from the end"
+INDEX: Final = "index"
+ALL: Final = ("slice", None, None, None)
+_DIM: Final[Domain] = {dim: dim for dim in range(4)}
+_ITEM: Final[Domain] = {ITEM: ITEM, LAST_ITEM: LAST_ITEM}
+OF_ONE_DIM: Final[Mapping[str, Mapping[str, Domain]]] = {
+    "aten.select": {"dim": _DIM, "index": _ITEM},
+    "aten.slice": {"dim": _DIM, "step": {1: 1}},
+    "aten.narrow": {"dim": _DIM},
+    "aten.unbind": {"dim": _DIM},
+    "aten.split": {"dim": _DIM, "split_size": {1: 1, SIZE: SIZE}},
+    "aten.split_with_sizes": {"dim": _DIM, "split_sizes": {1: 1, SIZE: SIZE}},
+    "aten.chunk": {"dim": _DIM, "chunks": {SIZE: SIZE}},
+    "aten.tensor_split": {"dim": _DIM, "sections": {SIZE: SIZE}},
+    "aten.stack": {"dim": _DIM},
+    "aten.cat": {"dim": _DIM},
+    "getitem": {"index": {**_ITEM, INDEX: INDEX}},
+}
+"""Arguments of operators on one dimension: any of the first four, and one item of it."""
 ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "neg", "pow", "ratio"})
 
 
@@ -106,6 +127,8 @@ def of_argument(name: str, operator: str = "") -> Domain:
         return {False: False, True: True}
     if name == "dim" and operator in OVER_DIMS:
         return {DIMS: DIMS}
+    if operator in OF_ONE_DIM and name in OF_ONE_DIM[operator]:
+        return OF_ONE_DIM[operator][name]
     return {UNKNOWN: UNKNOWN}
 
 

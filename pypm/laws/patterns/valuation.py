@@ -29,7 +29,7 @@ from pypm.lang.observers import RESULT, Repeats, hidden_by
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, takes
-from pypm.laws.loops import looped
+from pypm.laws.loops import STEP, looped
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.hidden import Hidden, new_group
 from pypm.laws.patterns.operator_dims import count_dims
@@ -206,7 +206,7 @@ class Valuation:
     def _computed(self, slot: WayName) -> Given:
         found: Given = UNDEFINED
         if slot.lets:
-            found = self._evaluate(*slot.lets[0])
+            found = self._let(*slot.lets[0])
             if found is UNDEFINED:
                 raise NoMeaning(f"the value of `{slot.name}` is not known")
         elif slot.described:
@@ -218,6 +218,27 @@ class Valuation:
             return given
         if given is not UNDEFINED:
             self._agree(found, given)
+        return found
+
+    def _let(self, expression: Expression, names: Names) -> Value:
+        """Return the value of a name by its expression. Raises NotMatched where it has none,
+        whatever the sizes.
+        """
+        world = self._world
+        world.unequal.clear()
+        before = len(world.hypotheses)
+        found = self._evaluate(expression, names)
+        if found is not UNDEFINED:
+            return found
+        for one, two in list(world.unequal):  # it may have one where they are equal
+            self._unify(one, two)
+        if isinstance(expression, Apply) and len(world.hypotheses) == before:
+            arguments = [self._evaluate(one, names) for one in expression.arguments]
+            if UNDEFINED not in arguments:
+                try:
+                    expression.function.apply(*arguments)
+                except (LookupError, ValueError) as why:
+                    raise NotMatched(str(why)) from None
         return found
 
     def _agree(self, found: Given, given: Given) -> None:
@@ -306,7 +327,7 @@ class Valuation:
         if self._is_free(number):
             self._bound[number] = self._world.size() - 1
         if any(self._is_free(slots[name]) for name in means.call if name != means.number):
-            self._entered(step, means.call, {**slots, means.number: 0})
+            self._entered(step, means.call, {**slots, means.number: self._world.sized(STEP)})
         before = tuple(self.value(slots[name]) for name in means.states)
 
         def stepped(

@@ -11,12 +11,26 @@ import torch
 from pypm.core.records import Record, fields_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.patterns.domains import DIMS, NUMBER, PLACE, SIZE, TENSOR, UNKNOWN, Domain, Domains
+from pypm.laws.patterns.domains import (
+    ALL,
+    DIMS,
+    INDEX,
+    ITEM,
+    LAST_ITEM,
+    NUMBER,
+    PLACE,
+    SIZE,
+    TENSOR,
+    UNKNOWN,
+    Domain,
+    Domains,
+)
 from pypm.laws.patterns.uses import dtype_tests, uses_of
 from pypm.laws.patterns.ways import Way, WayName
 
 __all__ = ["Variables", "given_number", "is_several", "parts_of", "rank_of"]
 
+SLICE: Final = "slice of one item"
 RANKS: Final = (2, 1, 3, 4, 0)
 """Ranks of the tensors that variables stand for."""
 
@@ -53,7 +67,7 @@ class Variables:
             domain |= uses["argument"]
         if uses.get("operand") or not domain:
             domain.setdefault(TENSOR, TENSOR)
-        values = [v for one in domain.values() for v in (self._dims() if one is DIMS else [one])]
+        values = [v for one in domain.values() for v in self._each(one)]
         chosen = self._pick(values, slot.name)
         if chosen is TENSOR:
             return self._tensor(slot)
@@ -63,9 +77,21 @@ class Variables:
             return self._world.size()
         if chosen is PLACE:
             return self._world.place()
+        if chosen in (ITEM, LAST_ITEM):
+            return self._item(chosen)
+        if isinstance(chosen, tuple) and chosen[-1] in (ITEM, LAST_ITEM, SLICE):
+            return (*chosen[:-1], self._item(chosen[-1]))
         if chosen is UNKNOWN:
             raise NoMeaning(f"`{slot.name}` may be anything")
         return chosen
+
+    def _each(self, one: Given) -> list[Given]:
+        """Return the values of a kind among which is chosen."""
+        if one is DIMS:
+            return self._dims()
+        if one is INDEX:
+            return [(*[ALL] * dim, of) for dim in range(4) for of in (ITEM, LAST_ITEM, SLICE)]
+        return [one]
 
     def _dims(self) -> list[Given]:
         """Return all sets of dimensions."""
@@ -73,6 +99,12 @@ class Variables:
             raise NoMeaning("dimensions of which tensor is not known")
         dims = range(self._rank)
         return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
+
+    def _item(self, chosen: str) -> Given:
+        number = self._world.size()
+        if chosen is SLICE:
+            return ("slice", number - 1, number, None)
+        return number - 1 if chosen is ITEM else -number
 
     def _tensor(self, slot: WayName) -> Formula:
         dtype, kind = self._type(slot)

@@ -16,12 +16,13 @@ from pypm.rules.loops.lstm import Product
 from pypm.rules.loops.recurrences import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
 from pypm.rules.vocabulary.indexing import Item, Taken
+from pypm.rules.vocabulary.products import linear
 from pypm.rules.vocabulary.types import FLOATS
 
 # --- one step: a gate is of the inputs, the hidden state, and a bias ------------------------------
 
 
-@pattern
+@pattern(means=linear)
 def Affine(x, w, b, by_rows):
     return Product(x, w, b, by_rows)
 

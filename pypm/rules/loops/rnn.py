@@ -42,6 +42,7 @@ def layered(x, layer, shape):
 def Layered(x, layer):  # rows of x times a weight, and a bias
     w, b, by_rows = var(), var(), var()
     let(layer=record(weight=w, bias=b, by_rows=by_rows))
+    assert w.rank == 2
     assert b is None or b.rank == 1
     return Rows(Affine(Rows(x), w, b, by_rows))
 

@@ -1,8 +1,10 @@
 """Some elements of each row of a tensor, or one item along a dimension, in any spelling."""
 
+from dataclasses import dataclass
 from itertools import accumulate
 
 from pypm import let, pattern, predicate, var
+from pypm.core.terms import Unresolved
 from pypm.fx import GETITEM, aten
 from pypm.rules.vocabulary.shapes import NoOp, Reshape
 
@@ -10,6 +12,27 @@ ALL = ("slice", None, None, None)
 """The part of an index that keeps a dimension as it is."""
 
 # --- some elements of each row -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range whose bounds are symbols."""
+
+    start: int
+    stop: int
+    step: int = 1
+
+
+def span(size, start, stop, step=1):
+    """Return `range(size)[start:stop:step]`, also for symbols."""
+    step = 1 if step is None else step
+    if not any(isinstance(n, Unresolved) for n in (size, start, stop, step)):
+        return range(size)[start:stop:step]
+    if step < 1:
+        raise ValueError("a step backwards")
+    first = 0 if start is None else start if start >= 0 else start + size
+    last = size if stop is None or stop >= size else stop if stop >= 0 else stop + size
+    return Span(first, last, step)
 
 
 @predicate
@@ -21,7 +44,7 @@ def sliced(shape, start, stop, step):
     """
     if isinstance(start, (float, complex)):
         raise ValueError("the start is no integer")
-    return range(shape[-1])[start:stop:step]
+    return span(shape[-1], start, stop, step)
 
 
 def last_part(shape, index):
@@ -44,7 +67,7 @@ def indexed(shape, index):
     """
     match last_part(shape, index):
         case ["slice", start, stop, step]:
-            return range(shape[-1])[start:stop:step]
+            return span(shape[-1], start, stop, step)
     raise ValueError("no slice is taken of the last dimension")
 
 
@@ -59,7 +82,11 @@ def piece(shape, sizes, i):
         raise ValueError("several pieces are taken")
     if isinstance(sizes, tuple):
         return [range(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)][i]
-    return [range(shape[-1])[start : start + sizes] for start in range(0, shape[-1], sizes)][i]
+    if i < 0:
+        i = i + -(-shape[-1] // sizes)
+    if not 0 <= sizes * i < shape[-1]:
+        raise IndexError("no such piece")
+    return span(shape[-1], sizes * i, sizes * i + sizes)
 
 
 @pattern
@@ -105,7 +132,7 @@ def every_second(shape, i):
     """
     if not isinstance(i, int):
         raise ValueError("several elements are taken")
-    return range(shape[-1])[i % 2 :: 2]
+    return span(shape[-1], i % 2, None, 2)
 
 
 @predicate
@@ -159,7 +186,7 @@ def half(shape, i):
     if not isinstance(i, int):
         raise ValueError("both halves are taken")
     n = shape[-1] // 2
-    return range(shape[-1])[i % 2 * n : (i % 2 + 1) * n]
+    return span(shape[-1], i % 2 * n, (i % 2 + 1) * n)
 
 
 @pattern
@@ -209,6 +236,12 @@ def only(size, start, stop, stride):
     """
     if not all(n is None or isinstance(n, int) for n in (start, stop, stride)):
         raise ValueError("a bound is no integer")
+    if stride in (None, 1):
+        first = 0 if start is None else start if start >= 0 else start + size
+        last = size if stop is None else stop if stop >= 0 else stop + size
+        if first + 1 != last or not 0 <= first < size:
+            raise ValueError("not one item")
+        return first
     (found,) = range(size)[start:stop:stride]
     return found
 
