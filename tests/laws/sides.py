@@ -12,16 +12,11 @@ from torch import Tensor
 from pypm.laws.algebra import Indexed
 from pypm.laws.equations import Equation, settled
 from pypm.laws.formulas import Formula, Formulas, FormulaValues
+from pypm.laws.operators.parts import kind_of
 from pypm.laws.patterns.ways import Choices
 from pypm.laws.refutation.floats import Floats
 from pypm.laws.sizes import World
 from pypm.laws.tracing import formulas_of, running, tensor_of
-
-
-def kind(x: Tensor) -> str:
-    if x.dtype == torch.bool:
-        return "truth"
-    return "real" if x.dtype.is_floating_point else "whole"
 
 
 def between(
@@ -34,7 +29,7 @@ def between(
         symbols: dict[int, Any] = {}
         for n in dict.fromkeys(n for x in like for n in x.shape):
             symbols[n] = n if n < 3 else world.size()
-        reads = [formulas.read([symbols[n] for n in x.shape], kind(x)) for x in like]
+        reads = [formulas.read([symbols[n] for n in x.shape], kind_of(x.dtype)) for x in like]
         given = [tensor_of(read, formulas, x.dtype) for read, x in zip(reads, like, strict=True)]
         with running(formulas):
             sides = [formulas_of(side(*given), formulas) for side in (left, right)]
@@ -46,7 +41,7 @@ def between(
 def computed(function: Callable[..., object], inputs: Sequence[Tensor]) -> list[Tensor]:
     """The results of a function by the meanings of its operators."""
     formulas = Formulas(World())
-    reads = [formulas.read(x.shape, kind(x)) for x in inputs]
+    reads = [formulas.read(x.shape, kind_of(x.dtype)) for x in inputs]
     with running(formulas):
         given = [tensor_of(r, formulas, x.dtype) for r, x in zip(reads, inputs, strict=True)]
         found = formulas_of(function(*given), formulas)

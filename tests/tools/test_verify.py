@@ -54,6 +54,24 @@ def test_rounding_is_measured() -> None:
     (found,) = verify(rms_norm, samples=12).findings
     assert isinstance(found, UpToRounding)
     assert 0 < found.error <= found.tolerance < 1e-9
+    assert 0 < found.exactly <= found.samples
+
+
+@pattern
+def Steep(x):  # of which rounding takes three digits
+    return aten.pow(x, 1000)
+
+
+@rule(Steep)
+def nearly_steep(x):
+    y = torch.pow(x, 500)
+    return y * y * (1 + 4e-12)
+
+
+def test_rounding_hides_no_difference() -> None:
+    (found,) = verify(nearly_steep, samples=12).wrong
+    assert found.kind == "law", str(found)
+    assert "def after(x)" in found.counterexample.code
 
 
 def test_gradients_of_a_right_rule() -> None:

@@ -49,13 +49,14 @@ def _cast(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
     if others or not isinstance(dtype, torch.dtype):
         kind = "real"  # of a cast without a type, patterns ask that it be floating-point
     else:
-        kind = _kind(dtype)
+        kind = kind_of(dtype)
     if kind != "real" and x.kind == "real":
         raise NoMeaning("a cast to integers")
     return Indexed(x.shape, lambda p: x.value(*p), kind=kind)
 
 
-def _kind(dtype: torch.dtype) -> str:
+def kind_of(dtype: torch.dtype) -> str:
+    """Return the kind of values of a type. Raises NoMeaning for complex numbers."""
     if dtype.is_complex:
         raise NoMeaning("complex numbers")
     return "real" if dtype.is_floating_point else "truth" if dtype == torch.bool else "whole"

@@ -93,7 +93,7 @@ def _difference(equation: Equation, seed: int) -> LawBroken | bool:
             return LawBroken(seed, shapes, None, f"{[*a.shape]}", f"{[*b.shape]}")
     if not any(_unequal_residues(*pair) for _, *pair in _elements(pairs)):
         return False
-    tolerance = 1e-11 if exact.is_exact else 1e-6
+    tolerance = 1e-12 if exact.is_exact else 1e-6
     in_floats = Sampled(Floats(), sizes, lambda *what: drawn_float(seed, what), drawn_bit(seed))
     for place, one, two in _elements(in_floats.pairs(equation)):
         is_known = isfinite(one) and isfinite(two)

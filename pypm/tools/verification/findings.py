@@ -44,10 +44,10 @@ class Wrong:
     """A rule that does not preserve what it replaces.
 
     `kind` is the difference: value, nonfinite (only if a NaN or an infinity occurs), exactness (the
-    values are right, and not as near as the rule says), strides, aliasing, write (an input is
-    changed), gradient; or the replacement raises when it is traced (raises) or run (crash); or the
-    rules do not terminate (loops). Errors are relative to the largest value; the tolerance is
-    measured.
+    values are right, and not as near as the rule says), law (right up to rounding, and other real
+    numbers), strides, aliasing, write (an input is changed), gradient; or the replacement raises
+    when it is traced (raises) or run (crash); or the rules do not terminate (loops). Errors are
+    relative to the largest value; the tolerance is measured.
     """
 
     rule: str
@@ -76,6 +76,8 @@ class UpToRounding:
     tolerance: float
     zeros: bool = False
     """Some zeros have another sign."""
+    exactly: int = 0
+    """Samples that were also compared over the real numbers, without a tolerance."""
 
 
 @dataclass(frozen=True)
@@ -227,10 +229,11 @@ def _line(finding: Finding) -> str:
             return f"bitwise in {samples} samples"
         case UpToRounding(_, samples, 0.0):
             return f"right up to the sign of zeros in {samples} samples"
-        case UpToRounding(_, samples, error, tolerance):
+        case UpToRounding(_, samples, error, tolerance, exactly=exactly):
+            without = f"; without rounding the same in {exactly} of them" * bool(exactly)
             return (
                 f"right up to rounding in {samples} samples: "
-                f"error {error:.2g}, tolerance {tolerance:.2g}"
+                f"error {error:.2g}, tolerance {tolerance:.2g}{without}"
             )
         case NeverFired(_, reasons, depth):
             levels = f" in samples of up to {depth} levels of recursion" if depth else ""

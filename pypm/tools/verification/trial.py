@@ -18,6 +18,8 @@ from pypm.diagnostics import BudgetError, RewriteError
 from pypm.fx import Report, every, first, rewrite
 from pypm.fx.rewriting.outcomes import Outcomes
 from pypm.fx.rewriting.run import RewriteRun
+from pypm.laws.algebra import NoMeaning
+from pypm.laws.refutation.graphs import graph_difference
 from pypm.tools.verification.comparing.compare import compare
 from pypm.tools.verification.comparing.input_values import KINDS, filled
 from pypm.tools.verification.comparing.reproduction import counterexample
@@ -67,6 +69,10 @@ COMMON: Final = 5
 _CHOSEN: Final = (0, 0, 0, *range(COMMON), *range(COMMON), *range(len(DTYPES)))
 PLAIN: Final = KINDS[0]
 """The filling of tensors whose values do not matter."""
+EXACTLY: Final = 6
+"""The number of graphs that are compared without rounding as well."""
+MOST_ELEMENTS: Final = 300
+"""The most elements of an input of such a graph."""
 REWRITES: Final = 20
 """Rewrites of one sample after which its rules are taken not to settle."""
 
@@ -124,6 +130,8 @@ class Passed:
     agreement: Agreement
     graph: fx.GraphModule
     sketch: Sketch | None = None
+    exactly: bool = False
+    """True if the graphs were also compared without rounding."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,7 @@ class Trial:
         # many samples are the same graph, above all while one is made smaller
         self._graphs: dict[str, fx.GraphModule] = {}
         self._rewritten: dict[fx.GraphModule, _Rewritten] = {}
+        self._exactly: dict[fx.GraphModule, bool | Wrong] = {}
         self._outcome = cache(self.on)
         self._failure_on_symbolic = cache(self._on_symbolic)
 
@@ -259,7 +268,29 @@ class Trial:
             return Unchanged(f"it cannot be run: {reason}")
         worst = max(found, key=lambda a: a.error)
         zeros = any(agreement.zeros for agreement in found)
-        return Passed(replace(worst, zeros=zeros), before)
+        exactly = self._compared_exactly(before, after, likes)
+        if isinstance(exactly, Wrong):
+            return exactly
+        return Passed(replace(worst, zeros=zeros), before, exactly=exactly)
+
+    def _compared_exactly(
+        self, before: fx.GraphModule, after: fx.GraphModule, likes: Sequence[torch.Tensor]
+    ) -> bool | Wrong:
+        """Compare the first small graphs without rounding; return whether that was done."""
+        is_small = all(isinstance(n, int) for x in likes for n in x.shape) and all(
+            x.numel() <= MOST_ELEMENTS for x in likes
+        )
+        if before not in self._exactly and is_small and len(self._exactly) < EXACTLY:
+            try:
+                found = graph_difference(before, after, likes)
+            except NoMeaning:
+                self._exactly[before] = False
+            else:
+                shown = counterexample(before, after, filled(PLAIN, likes, 0))
+                self._exactly[before] = found is None or Wrong(
+                    self.rule.name, "law", str(found), shown
+                )
+        return self._exactly.get(before, False)
 
     def settles(self, before: fx.GraphModule, rules: RuleSet) -> Wrong | None:
         """Return whether several rules come to an end on a graph."""

@@ -117,7 +117,7 @@ def _quiet() -> Iterator[None]:
         fake_tensor_log.setLevel(level)
 
 
-LATER: Final = ("nonfinite", "exactness", "raises", "loops")
+LATER: Final = ("nonfinite", "exactness", "law", "raises", "loops")
 """Kinds of failures that are only searched for once no sample gives other values."""
 
 
@@ -220,7 +220,8 @@ class _Hunt:
         worst = max((sample.agreement for sample in self.passed), key=lambda a: a.error)
         zeros = any(sample.agreement.zeros for sample in self.passed)
         if worst.error or zeros:
-            yield UpToRounding(name, len(self.passed), worst.error, worst.tolerance, zeros)
+            exactly = sum(sample.exactly for sample in self.passed)
+            yield UpToRounding(name, len(self.passed), worst.error, worst.tolerance, zeros, exactly)
         else:
             yield Bitwise(name, len(self.passed))
         if self.solved < FEW * self.drawn:
