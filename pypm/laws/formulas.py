@@ -120,8 +120,10 @@ class FormulaValues:
             raise NoMeaning(f"`{name}` has no meaning here: {missing}") from None
         kind = KINDS.get(name)
         if name in MOVES and operands:
-            first = operands[0][0] if isinstance(operands[0], tuple) else operands[0]
-            kind = first.kind
+            first = operands[0]
+            while isinstance(first, tuple):
+                first = first[0] if first else None
+            kind = None if first is None else first.kind
         for part in result if isinstance(result, tuple) else (result,):
             part.kind = kind or part.kind
         return result

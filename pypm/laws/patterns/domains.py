@@ -46,7 +46,7 @@ LAST_ITEM: Final = "item from the end"
 INDEX: Final = "index"
 ALL: Final = ("slice", None, None, None)
 _DIM: Final[Domain] = {dim: dim for dim in range(4)}
-_ITEM: Final[Domain] = {ITEM: ITEM, LAST_ITEM: LAST_ITEM}
+_ITEM: Final[Domain] = {ITEM: ITEM, LAST_ITEM: LAST_ITEM, 0: 0, 1: 1}
 OF_ONE_DIM: Final[Mapping[str, Mapping[str, Domain]]] = {
     "aten.select": {"dim": _DIM, "index": _ITEM},
     "aten.slice": {"dim": _DIM, "step": {1: 1}},

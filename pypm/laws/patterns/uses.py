@@ -58,6 +58,8 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
             case AppliedOperator(operator, operands):
                 for operand in operands:
                     visit(operand)
+                if operator.name == "aten.narrow" and isinstance(operands[1], WayName):
+                    found.setdefault(operands[1], {})["place"] = True
                 if operator.name in MASKED and isinstance(operands[3], WayName):
                     found[operands[3]]["mask"] = True
 

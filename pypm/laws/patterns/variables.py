@@ -31,6 +31,7 @@ from pypm.laws.patterns.ways import Way, WayName
 __all__ = ["Variables", "given_number", "is_several", "parts_of", "rank_of"]
 
 SLICE: Final = "slice of one item"
+PART: Final = "slice"
 RANKS: Final = (2, 1, 3, 4, 0)
 """Ranks of the tensors that variables stand for."""
 
@@ -58,6 +59,8 @@ class Variables:
     def value(self, slot: WayName) -> Given:
         """Return a value of one of the kinds that a name may stand for. Raises NoMeaning."""
         uses = self.uses.get(slot, {})
+        if uses.get("place"):
+            return given_number(self._formulas, self._item(ITEM))
         if uses.get("value"):
             return given_number(self._formulas, self._world.real())
         domain: Domain = {}
@@ -79,7 +82,7 @@ class Variables:
             return self._world.place()
         if chosen in (ITEM, LAST_ITEM):
             return self._item(chosen)
-        if isinstance(chosen, tuple) and chosen[-1] in (ITEM, LAST_ITEM, SLICE):
+        if isinstance(chosen, tuple) and isinstance(chosen[-1], str):
             return (*chosen[:-1], self._item(chosen[-1]))
         if chosen is UNKNOWN:
             raise NoMeaning(f"`{slot.name}` may be anything")
@@ -90,7 +93,8 @@ class Variables:
         if one is DIMS:
             return self._dims()
         if one is INDEX:
-            return [(*[ALL] * dim, of) for dim in range(4) for of in (ITEM, LAST_ITEM, SLICE)]
+            items = [(*[ALL] * dim, of) for dim in range(4) for of in (ITEM, LAST_ITEM, SLICE)]
+            return [*items, *((..., of) for of in (ITEM, PART, 0, 1))]
         return [one]
 
     def _dims(self) -> list[Given]:
@@ -101,9 +105,11 @@ class Variables:
         return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
 
     def _item(self, chosen: str) -> Given:
-        number = self._world.size()
+        number = self._world.item()
         if chosen is SLICE:
             return ("slice", number - 1, number, None)
+        if chosen is PART:
+            return ("slice", number, number + self._world.item(), None)
         return number - 1 if chosen is ITEM else -number
 
     def _tensor(self, slot: WayName) -> Formula:

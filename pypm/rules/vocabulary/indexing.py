@@ -130,7 +130,7 @@ def every_second(shape, i):
 
     Raises ValueError, which means "no match", if i is not a number.
     """
-    if not isinstance(i, int):
+    if not isinstance(i, int) or isinstance(i, Unresolved):
         raise ValueError("several elements are taken")
     return span(shape[-1], i % 2, None, 2)
 
@@ -183,7 +183,7 @@ def half(shape, i):
 
     Raises ValueError, which means "no match", if i is not a number.
     """
-    if not isinstance(i, int):
+    if not isinstance(i, int) or isinstance(i, Unresolved):
         raise ValueError("both halves are taken")
     n = shape[-1] // 2
     return span(shape[-1], i % 2 * n, (i % 2 + 1) * n)
