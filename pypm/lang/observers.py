@@ -7,15 +7,16 @@ take the results of the observer as any tensors, and do not look at what is boun
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
 from typing import Final, ParamSpec, TypeVar
 
+from pypm.core.records import Record, fields_of
 from pypm.core.terms import Value
 
-__all__ = ["Repeats", "Unseen", "hidden_by", "hiding", "observer", "ranks_of"]
+__all__ = ["Repeats", "Unseen", "hidden_by", "hiding", "observer", "ranks_of", "refines"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,6 +30,10 @@ class Unseen(ABC):
     @abstractmethod
     def seen(self, by: Callable[..., Value], arguments: Sequence[Value]) -> Value:
         """Return what an observer returns for it."""
+
+    @abstractmethod
+    def assume(self, name: str) -> None:
+        """Note a function that is taken to compute its reference."""
 
 
 def observer(*ranks: tuple[int | None, ...]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -51,6 +56,36 @@ def observer(*ranks: tuple[int | None, ...]) -> Callable[[Callable[P, R]], Calla
         return observed
 
     return decorate
+
+
+def refines(reference: Callable[P, R]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Declare that a function of what observers read computes the same as another one, `reference`:
+    proofs take that for granted.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def refined(*args: P.args, **kwargs: P.kwargs) -> R:
+            unseen = next(_unseen(args), None)
+            if unseen is None:
+                return function(*args, **kwargs)
+            unseen.assume(f"{function.__module__}.{function.__name__}")
+            return reference(*args, **kwargs)
+
+        return refined
+
+    return decorate
+
+
+def _unseen(value: Value) -> Iterator[Unseen]:
+    """Yield what is hidden in a value."""
+    if isinstance(value, Unseen):
+        yield value
+    elif isinstance(value, Record):
+        yield from _unseen(tuple(fields_of(value).values()))
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _unseen(part)
 
 
 def hiding(by: Callable[..., Value], means: Callable[..., Value]) -> Callable[..., Value]:

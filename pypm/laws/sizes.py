@@ -245,6 +245,11 @@ SIGNS: Final[dict[str, Callable[[float], bool]]] = {
 OPPOSITES: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "!=", "!=": "="}
 
 
+def is_of_items(form: Poly) -> bool:
+    """Return whether a form has no symbols but numbers of items."""
+    return all(str(of[1]).startswith("p") for m in form.terms for of, _ in m)
+
+
 def is_number(value: Value) -> bool:
     """Return whether a value is a number, maybe a symbol, and no truth value."""
     return isinstance(value, (int, float, Fraction, Poly)) and not isinstance(value, bool)

@@ -49,7 +49,7 @@ _DIM: Final[Domain] = {dim: dim for dim in range(4)}
 _ITEM: Final[Domain] = {ITEM: ITEM, LAST_ITEM: LAST_ITEM, 0: 0, 1: 1}
 OF_ONE_DIM: Final[Mapping[str, Mapping[str, Domain]]] = {
     "aten.select": {"dim": _DIM, "index": _ITEM},
-    "aten.slice": {"dim": _DIM, "step": {1: 1}},
+    "aten.slice": {"dim": _DIM, "start": {PLACE: PLACE, 0: 0, 1: 1}, "step": {1: 1}},
     "aten.narrow": {"dim": _DIM},
     "aten.unbind": {"dim": _DIM},
     "aten.split": {"dim": _DIM, "split_size": {1: 1, SIZE: SIZE}},
@@ -119,6 +119,8 @@ def _called(pattern: Mu | Call, frames: tuple[Definition, ...]) -> Definition | 
 
 def of_argument(name: str, operator: str = "") -> Domain:
     """Return the kinds of values that an argument of an operator may have, by its name."""
+    if operator in OF_ONE_DIM and name in OF_ONE_DIM[operator]:
+        return OF_ONE_DIM[operator][name]
     if name in NUMBERS:
         return {NUMBER: NUMBER} | ({None: None} if name == "scale" else {})
     if name in PLACES:
@@ -127,8 +129,6 @@ def of_argument(name: str, operator: str = "") -> Domain:
         return {False: False, True: True}
     if name == "dim" and operator in OVER_DIMS:
         return {DIMS: DIMS}
-    if operator in OF_ONE_DIM and name in OF_ONE_DIM[operator]:
-        return OF_ONE_DIM[operator][name]
     return {UNKNOWN: UNKNOWN}
 
 

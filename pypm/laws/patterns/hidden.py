@@ -47,6 +47,10 @@ class Hidden(Unseen):
         shown = tuple(tensor_of(one, self.formulas) for one in found)
         return shown[0] if len(shown) == 1 else shown
 
+    def assume(self, name: str) -> None:
+        """Note a function that is taken to compute its reference."""
+        self.formulas.references.add(name)
+
     def _first(self, items: Formula, steps: Given) -> Formula:
         """Return the items of the first steps: there are as many."""
         shape = (steps, *self.formulas.sizes(items)[1:])

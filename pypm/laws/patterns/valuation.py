@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from inspect import unwrap
 from math import prod
 from typing import Final
 
@@ -51,7 +52,7 @@ from pypm.laws.patterns.ways import (
     WayName,
 )
 from pypm.laws.signatures import signature, signed
-from pypm.laws.sizes import Contradiction, form_of, is_number
+from pypm.laws.sizes import Contradiction, form_of, is_number, is_of_items
 
 __all__ = ["Valuation", "entered"]
 
@@ -226,20 +227,30 @@ class Valuation:
         """
         world = self._world
         world.unequal.clear()
-        before = len(world.hypotheses)
         found = self._evaluate(expression, names)
         if found is not UNDEFINED:
             return found
         for one, two in list(world.unequal):  # it may have one where they are equal
             self._unify(one, two)
-        if isinstance(expression, Apply) and len(world.hypotheses) == before:
-            arguments = [self._evaluate(one, names) for one in expression.arguments]
-            if UNDEFINED not in arguments:
-                try:
-                    expression.function.apply(*arguments)
-                except (LookupError, ValueError) as why:
-                    raise NotMatched(str(why)) from None
+        self._check(expression, names)
         return found
+
+    def _check(self, expression: Expression, names: Names) -> None:
+        """Reject a way where a function of known values has none, whatever the sizes. Of dimensions
+        of a known size, other ways have the items.
+        """
+        if isinstance(expression, Apply):
+            for argument in expression.arguments:
+                self._check(argument, names)
+            arguments = [self._evaluate(one, names) for one in expression.arguments]
+            if any(value is UNDEFINED for value in arguments):
+                return
+            before = len(self._world.hypotheses)
+            try:
+                unwrap(expression.function.apply)(*arguments)
+            except (LookupError, ValueError) as why:
+                if all(is_of_items(form) for form, _ in self._world.hypotheses[before:]):
+                    raise NotMatched(str(why)) from None
 
     def _agree(self, found: Given, given: Given) -> None:
         """Reject a way that binds a parameter to another kind of value than is given."""

@@ -1,9 +1,8 @@
 """Some elements of each row of a tensor, or one item along a dimension, in any spelling."""
 
-from dataclasses import dataclass
 from itertools import accumulate
 
-from pypm import let, pattern, predicate, var
+from pypm import let, pattern, predicate, record, var
 from pypm.core.terms import Unresolved
 from pypm.fx import GETITEM, aten
 from pypm.rules.vocabulary.shapes import NoOp, Reshape
@@ -14,17 +13,8 @@ ALL = ("slice", None, None, None)
 # --- some elements of each row -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A range whose bounds are symbols."""
-
-    start: int
-    stop: int
-    step: int = 1
-
-
 def span(size, start, stop, step=1):
-    """Return `range(size)[start:stop:step]`, also for symbols."""
+    """Return `range(size)[start:stop:step]`; for symbols, a record of what it has."""
     step = 1 if step is None else step
     if not any(isinstance(n, Unresolved) for n in (size, start, stop, step)):
         return range(size)[start:stop:step]
@@ -32,7 +22,7 @@ def span(size, start, stop, step=1):
         raise ValueError("a step backwards")
     first = 0 if start is None else start if start >= 0 else start + size
     last = size if stop is None or stop >= size else stop if stop >= 0 else stop + size
-    return Span(first, last, step)
+    return record(start=first, stop=last, step=step)
 
 
 @predicate
@@ -150,7 +140,7 @@ def element(shape, index):
 @pattern
 def Pairs(x):  # neighbours in a dimension of their own
     y = Reshape(x)
-    assert y.shape[-1] == 2 and y.shape[:-2] == x.shape[:-1]
+    assert y.shape[-1] == 2 and y.shape[:-2] == x.shape[:-1] and y.rank == x.rank + 1
     return y
 
 
