@@ -14,6 +14,7 @@ from pypm.core.guards import (
     Equal,
     Expression,
     Guard,
+    Holds,
     Or,
     Reference,
     Tuple,
@@ -114,6 +115,9 @@ class Valuation:
 
     def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
         """Make all guards hold, and these values equal. Raises NotMatched."""
+        for slot, value in self._given.items():
+            if VALUE in slot.arguments and is_number(value):
+                self._unify(value, self._argument(slot.arguments[VALUE]))
         for guard, names in self._way.guards:
             self._guard(guard, names)
         failed: NotMatched | None = None
@@ -151,6 +155,11 @@ class Valuation:
                 if one is not UNDEFINED and two is not UNDEFINED:
                     self._unify(one, two)
                 return
+            case Holds(Apply(function, (left, right))) if function.name == "is_value":
+                one, two = self._evaluate(left, names), self._evaluate(right, names)
+                if is_number(one) and is_number(two):
+                    self._unify(one, two)
+                    return
         self._world.unequal.clear()
         before = len(self._world.hypotheses)
         known = self._holds(guard, names)
@@ -323,7 +332,7 @@ class Valuation:
             names = zip(call.definition.parameters, call.actuals, strict=True)
             number = call.definition.means.number
             values = [
-                self._world.size() - 1 if name == number else self.value(slot)
+                self._world.size() - 1 if name == number else self._now(slot)
                 for name, slot in names
             ]  # for any number of steps
             self._way.notes.append(Lemma(call.definition, (), signature(values)))
@@ -339,7 +348,7 @@ class Valuation:
             self._bound[number] = self._world.size() - 1
         if any(self._is_free(slots[name]) for name in means.call if name != means.number):
             self._entered(step, means.call, {**slots, means.number: self._world.sized(STEP)})
-        before = tuple(self.value(slots[name]) for name in means.states)
+        before = tuple(self._now(slots[name]) for name in means.states)
 
         def stepped(
             states: tuple[Formula, ...], at: Given
@@ -349,9 +358,13 @@ class Valuation:
             after = {**own, RESULT: result}
             return result, tuple(after[name] for name in means.states.values())
 
-        count = self.value(number) + 1
+        count = self._now(number) + 1
         _, after = looped(self._formulas, stepped, before, count)
         return after[[*means.states.values()].index(RESULT)]
+
+    def _now(self, slot: WayName) -> Given:
+        """Return the value of a name that a call may just have bound."""
+        return self._bound[slot] if slot in self._bound else self.value(slot)
 
     def copied(self, values: Sequence[Given]) -> tuple[WayName, ...]:
         """Return new names for values."""
@@ -372,7 +385,7 @@ class Valuation:
             if not isinstance(value, WayName) and value is not UNDEFINED:
                 self._given[slots[name]] = value
         found = self.tree(self._way.called(step, (), tuple(slots.values())))
-        return found, {name: self.value(slot) for name, slot in slots.items()}
+        return found, {name: self._now(slot) for name, slot in slots.items()}
 
     def _is_free(self, slot: WayName) -> bool:
         """Return whether nothing but calls says the value of a name."""
