@@ -20,6 +20,7 @@ from pypm.kernels.support.steps import over_steps
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.loops import looped
+from pypm.laws.operators.parts import Pieces
 from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.sizes import Size
 from pypm.torch_internals import OpOverload
@@ -109,6 +110,8 @@ def running(formulas: Formulas) -> Iterator[None]:
 def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None) -> Given:
     """Return a value for torch code: formulas become tensors, also inside of tuples and records."""
     match value:
+        case Formula(value=Pieces()):
+            return value
         case Formula() if isinstance(value.value, tuple):
             return tuple(
                 tensor_of(formulas.item(value, i), formulas) for i in range(len(value.value))

@@ -20,7 +20,7 @@ from pypm.laws.algebra import (
 )
 from pypm.laws.operators.tensors import broadcast, each, joined, part, permuted, ratio, viewed
 
-__all__ = ["MEANINGS_OF_PARTS", "Meaning", "Site"]
+__all__ = ["MEANINGS_OF_PARTS", "Meaning", "Pieces", "Site"]
 
 
 @dataclass(frozen=True)
