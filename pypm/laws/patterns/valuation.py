@@ -350,9 +350,7 @@ class Valuation:
             self._entered(step, means.call, {**slots, means.number: self._world.sized(STEP)})
         before = tuple(self._now(slots[name]) for name in means.states)
 
-        def stepped(
-            states: tuple[Formula, ...], at: Given
-        ) -> tuple[Formula, tuple[Formula, ...]]:
+        def stepped(states: tuple[Formula, ...], at: Given) -> tuple[Formula, tuple[Formula, ...]]:
             known = dict(zip(means.states, states, strict=True))
             result, own = self._entered(step, means.call, {**slots, **known, means.number: at})
             after = {**own, RESULT: result}
