@@ -1,7 +1,9 @@
 """The verdict of `pypm.tools.prove` on every shipped rule: `python -m benchmarks.laws [RULE ...]`.
 
 A rule gets at most `SECONDS` of CPU time, one that `--longer` names `LONGER`; one that takes longer
-is open. Lemmas about patterns are proved once for all rules.
+is open. Lemmas about patterns are proved once for all rules. "certified" says of how many of the
+proved equations the checker extracted from Coq accepts a certificate; `make -C coq oracle` builds
+it.
 """
 
 from __future__ import annotations
@@ -12,18 +14,21 @@ import pkgutil
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pypm.rules
 from benchmarks.results import Results, option
 from pypm.core.rules import Rule
 from pypm.diagnostics import PyPMError
+from pypm.laws.certified.certificates import certificates
 from pypm.laws.contracts import Contracts
 from pypm.laws.prove import prove
-from pypm.laws.verdicts import WORDS, Law, Open, extent
+from pypm.laws.verdicts import WORDS, Law, Open, Proved, extent
 
 SECONDS: Final = 3
 LONGER: Final = 30
+ORACLE: Final = Path(__file__).parents[1] / "coq" / "oracle" / "build" / "oracle"
 LONGEST: Final = 160
 """Characters of a reason."""
 
@@ -55,6 +60,12 @@ def row(found: Law | str) -> tuple[str, str, str]:
     return WORDS[type(found)], said.replace("|", "/"), short
 
 
+def certified(rule: Rule, contracts: Contracts) -> tuple[int, int]:
+    """Return how many equations of a proved rule are certified, and how many there are."""
+    found = certificates(rule, contracts=contracts)
+    return found.accepted(ORACLE), len(found.equations)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -63,21 +74,29 @@ def main() -> None:
     option(parser)
     arguments = parser.parse_args()
     results, contracts = Results(arguments.output), Contracts()
-    results.table("pack", "rule", "verdict", "extent", "why it is open", name="laws")
-    total, packs = time.process_time(), dict[str, Counter[str]]()
+    columns = "pack", "rule", "verdict", "certified", "extent", "why it is open"
+    results.table(*columns, name="laws")
+    packs, spent = dict[str, Counter[str]](), 0.0
+    counts = list[tuple[int, int]]()
     for pack, rule in shipped():
         if not arguments.rules or rule.name in arguments.rules:
             seconds = LONGER if rule.name in arguments.longer else SECONDS
+            start = time.process_time()
             found = verdict(rule, contracts, seconds)
+            spent += time.process_time() - start
             word, said, reason = row(found)
             packs.setdefault(pack, Counter())[word] += 1
-            results.row(pack, f"`{rule.name}`", word, said, reason)
+            if isinstance(found, Proved) and ORACLE.exists():
+                counts.append(certified(rule, contracts))
+            of_all = "{} of {}".format(*counts[-1]) if isinstance(found, Proved) and counts else ""
+            results.row(pack, f"`{rule.name}`", word, of_all, said, reason)
     results.table("pack", *WORDS.values(), name="packs")
-    for pack, counts in packs.items():
-        results.row(f"`{pack}`", *(counts[word] for word in WORDS.values()))
+    for pack, words in packs.items():
+        results.row(f"`{pack}`", *(words[word] for word in WORDS.values()))
     for word in WORDS.values():
-        results.figure(word, sum(counts[word] for counts in packs.values()))
-    results.figure("seconds", time.process_time() - total)
+        results.figure(word, sum(words[word] for words in packs.values()))
+    results.figure("certified", sum(accepted == total for accepted, total in counts))
+    results.figure("seconds", spent)
 
 
 if __name__ == "__main__":

@@ -826,7 +826,7 @@ Proof. apply Events.counts_on. Qed.
     A structure is a commutative ring with the rational numbers, an exponential and powers, such as the
     real numbers; the functions and reductions of which nothing is known are part of it. *)
 
-From PyPM.laws Require Structures Expressions Certificates Rules.
+From PyPM.laws Require Structures Expressions Certificates Rules Lemmas.
 
 Theorem T14_certificates {A : Structures.structure} (inputs : Expressions.inputs A) I a b :
   Certificates.accepted a b = true ->              (* the checker accepts both sides *)
@@ -844,3 +844,22 @@ Theorem T14_rules {Δ : Domain} {T V P : Type} {Σ : Structure T} sem (den : T -
   forallb (fun c => Certificates.accepted (fst c) (snd c)) certificates = true ->
   law sem den (PGuard (pattern_of lhs) g) rhs.
 Proof. intros C E R H. apply T7_rules; auto. now apply (Rules.certified_equation sem den element certificates). Qed.
+
+(** A match is a match in one of the ways through the patterns: one alternate is taken wherever there are
+    several, and what is called is as is said of it ([meant]), if each way of what is called is. *)
+Theorem T14_ways {Δ : Domain} {T : Type} {Σ : Structure T} meant ps θ ts :
+  Forall (Lemmas.lemma meant) (flat_map (Lemmas.contexts []) ps) ->
+  [] ⊢ ps @ θ ≈* ts ->
+  exists ws, In ws (Lemmas.ways_of_all ps) /\ Lemmas.all_by_meaning meant [] ws θ ts.
+Proof. apply Lemmas.all_ways. Qed.
+
+(** So a rule has its law if the equations of its own ways, and those of the ways of all patterns that it
+    calls with what they mean, are accepted. *)
+Theorem T14_lemmas {Δ : Domain} {T V P : Type} {Σ : Structure T} sem (den : T -> V)
+    {A : Structures.structure} (element : V -> P -> Structures.F A) certificates meaning ps rs :
+  (forall v w, (forall p, element v p = element w p) -> v = w) ->    (* tensors are their elements *)
+  Forall (Lemmas.read_lemma den element certificates meaning) (flat_map (Lemmas.contexts []) ps) ->
+  Lemmas.read_rule sem den element certificates meaning ps rs ->     (* what the pairs say of the sides *)
+  forallb (fun c => Certificates.accepted (fst c) (snd c)) certificates = true ->
+  laws sem den ps rs.
+Proof. apply Lemmas.lemmas_laws. Qed.

@@ -19,6 +19,7 @@ from pypm.fx.operators.dialects import (
     Dialect,
 )
 from pypm.fx.operators.namespaces import Namespace, aten, prims
+from pypm.fx.operators.references import opaque, reference_in_proof, state_references
 from pypm.fx.partition import Partition, partition
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.recording import Recording
@@ -73,13 +74,16 @@ __all__ = [
     "is_scalar",
     "known_to_hold",
     "metadata",
+    "opaque",
     "partition",
     "prims",
     "program_of",
+    "reference_in_proof",
     "rewrite",
     "rewrite_graph",
     "same_shape",
     "same_size",
+    "state_references",
     "suggest",
     "suggest_function",
     "trained",

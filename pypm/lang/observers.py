@@ -110,7 +110,7 @@ RESULT: Final = "result"
 """What a step returns, as the name of a state after it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Repeats:
     """The meaning of a recursive pattern: the steps of a loop, each matched by one pattern.
 

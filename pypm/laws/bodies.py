@@ -6,18 +6,16 @@ from collections.abc import Mapping
 from typing import Final
 
 import torch
-from torch import fx
 
 from pypm.core.patterns import Var
 from pypm.core.rules import DECLINES, Build, Decline, Rule
-from pypm.fx import Match
-from pypm.fx.legality.region import Region
 from pypm.fx.operators.body_trace import BODY_TRACE, BodyTrace
 from pypm.fx.tracing.body import takes_match
 from pypm.fx.tracing.templates import build
 from pypm.laws.algebra import Given, Indivisible, NoMeaning, SizesDiffer
-from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.formulas import Formulas
 from pypm.laws.lemmas import Declined
+from pypm.laws.matches import match_of
 from pypm.laws.sizes import Assumed, Contradiction
 from pypm.laws.tracing import formulas_of, running, tensor_of
 
@@ -45,10 +43,8 @@ def replaced(
     equal that no guard makes equal; `is_lenient` raises SizesDiffer for these.
     """
     given = {name: tensor_of(value, formulas, dtypes[name]) for name, value in values.items()}
-    if takes_match(rule):
-        given["match"] = _match(rule, given, results, formulas)
     try:
-        found = _called(rule, given, formulas)
+        found = _called(rule, given, results, formulas)
     except SizesDiffer:
         if is_lenient:
             raise
@@ -59,32 +55,23 @@ def replaced(
     return tuple(formulas_of(result, formulas) for result in listed)
 
 
-def _called(rule: Rule, given: dict[str, Given], formulas: Formulas) -> Given:
+def _called(
+    rule: Rule, given: dict[str, Given], results: tuple[Given, ...], formulas: Formulas
+) -> Given:
     body = rule.replacement
-    tokens = BODY_TRACE.set(BodyTrace(False)), DECLINES.set([])
+    tokens = BODY_TRACE.set(BodyTrace(False, references=formulas.references)), DECLINES.set([])
     try:
+        if takes_match(rule):
+            given["match"] = match_of(rule, given, results, formulas)
         with running(formulas):
             return build(body, given) if isinstance(body, (Var, Build)) else body(**given)
     except (NoMeaning, SizesDiffer, Indivisible, Assumed, Contradiction):
         raise
     except Exception as error:
+        if formulas.declined:
+            raise Declined(formulas.declined) from None
         first = str(error).partition("\n")[0]
         raise NoMeaning(f"the body raises {type(error).__name__}: {first}", HELP) from error
     finally:
         BODY_TRACE.reset(tokens[0])
         DECLINES.reset(tokens[1])
-
-
-def _match(
-    rule: Rule, given: Mapping[str, Given], results: tuple[Given, ...], formulas: Formulas
-) -> Match:
-    """Return a match whose roots have shapes and types alone."""
-    types = [value.dtype for value in given.values() if isinstance(value, torch.Tensor)]
-    graph, roots = fx.Graph(), []
-    for result in results:
-        node = graph.placeholder("root")
-        if isinstance(result, Formula) and not isinstance(result.value, tuple):
-            node.meta["val"] = tensor_of(result, formulas, (*types, torch.float32)[0])
-        roots.append(node)
-    region = Region(tuple(roots), (), (), ())
-    return Match(rule.name, given, tuple(roots), region, (), ())

@@ -12,39 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
 from pypm.lang.observers import Repeats
-from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.algebra import Given
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Key, Lemma, Make, Outcome, takes, tried
+from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.hidden import STEPS, Hidden
 from pypm.laws.patterns.valuation import Valuation
-from pypm.laws.patterns.ways import Meant, NotMatched, Way, WayName
+from pypm.laws.patterns.ways import Meant, Way, WayName
 from pypm.laws.signatures import instance, signature
 from pypm.laws.sizes import World
 from pypm.laws.spellings import Spelling, Spellings
-from pypm.laws.tracing import formulas_of, running, tensor_of
 
-__all__ = ["Contracts", "meaning_of"]
-
-
-def meaning_of(definition: Definition, values: Sequence[Given], formulas: Formulas) -> Given:
-    """Return what a definition means for arguments. Raises NoMeaning."""
-    assert definition.means is not None
-    given = [tensor_of(value, formulas) for value in values]
-    if takes(definition, STEPS):
-        number = values[definition.parameters.index("t")]
-        given.append(number + formulas.world.size())
-    try:
-        with running(formulas):
-            found = definition.means(*given)
-    except IndexError:
-        raise NotMatched("an operand of too few dimensions") from None
-    except (TypeError, AttributeError) as error:
-        if None in values:  # nothing has a meaning only where the author says which
-            return None
-        raise NoMeaning(f"the meaning of `{definition.name}`: {error}") from error
-    return formulas_of(found, formulas)
+__all__ = ["Contracts"]
 
 
 class Contracts:
@@ -81,8 +62,10 @@ class Contracts:
             else:
                 if key not in self._known:
                     self._under_way.add(key)
-                    self._known[key] = tried(self._maker(lemma))
-                    self._under_way.remove(key)
+                    try:
+                        self._known[key] = tried(self._maker(lemma))
+                    finally:
+                        self._under_way.remove(key)
                 found[key] = lemma, self._known[key]
             todo += [
                 needed
@@ -92,7 +75,7 @@ class Contracts:
             ]
         self._mark(found)
         return {
-            key: (lemma, [o for o in outcomes if not self._is_impossible(o)])
+            key: (lemma, [self._judged(o) for o in outcomes])
             for key, (lemma, outcomes) in found.items()
             if key not in self._impossible
         }
@@ -113,6 +96,13 @@ class Contracts:
         return outcome.kind in ("impossible", "rejected") or any(
             lemma.key in self._impossible for lemma in outcome.lemmas
         )
+
+    def _judged(self, outcome: Outcome) -> Outcome:
+        """Return the outcome of a way, rejected if one of its lemmas admits no way."""
+        is_known = outcome.kind in ("impossible", "rejected")
+        if is_known or not self._is_impossible(outcome):
+            return outcome
+        return Outcome("rejected", outcome.way, "a pattern that takes no such arguments")
 
     def _maker(self, lemma: Lemma) -> Make:
         definition = lemma.definition
@@ -156,7 +146,9 @@ class Contracts:
         notes: list[Given],
     ) -> Given:
         """Return the meaning of a call, and note the lemma that it takes for granted."""
-        known = tuple(UNDEFINED if isinstance(value, Hidden) else value for value in values)
+        known = [UNDEFINED if isinstance(value, Hidden) else value for value in values]
+        if takes(definition, STEPS):  # the same is proved of any step
+            known[definition.parameters.index("t")] = formulas.world.size() - 1
         notes.append(Lemma(definition, (), signature(known)))
         return meaning_of(definition, values, formulas)
 

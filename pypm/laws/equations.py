@@ -10,8 +10,8 @@ from time import process_time
 from typing import Final, TypeVar
 
 from pypm.laws.algebra import Given, Indexed, Indivisible, NoMeaning, SizesDiffer
-from pypm.laws.forms.functions import is_zero
-from pypm.laws.forms.polynomials import Factor, NotDefined, Part, Poly
+from pypm.laws.forms.functions import are_equal
+from pypm.laws.forms.polynomials import Factor, NotDefined, Part, Poly, rational
 from pypm.laws.forms.printing import shown
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.forms.symbolic import SymbolicAlgebra
@@ -20,11 +20,19 @@ from pypm.laws.patterns.ways import Choices, NotMatched
 from pypm.laws.sizes import Assumed, Contradiction, World, form_of
 from pypm.laws.verdicts import Parted
 
-__all__ = ["DEADLINE", "Equation", "compared", "places", "settled"]
+__all__ = ["DEADLINE", "Equation", "TimeIsUp", "compared", "places", "settled"]
 
 Built = TypeVar("Built")
 DEADLINE: Final[ContextVar[float]] = ContextVar("deadline", default=math.inf)
 """The CPU time of the process at which proofs are given up."""
+TRUE: Final = (rational(1), ">")
+"""A comparison with zero that holds."""
+
+
+class TimeIsUp(Exception):
+    """The `DEADLINE` has passed."""
+
+
 MOST_ASSUMED: Final = 60
 """The most values of symbols that one equation settles."""
 
@@ -42,13 +50,14 @@ class Equation:
 
 def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Built:
     """Return the equation or value that `build` makes, again and again until no symbol has to be
-    something else. Raises NotMatched, and NoMeaning, also after the `DEADLINE`.
+    something else. Raises NotMatched and NoMeaning; TimeIsUp after the `DEADLINE`.
     """
     if process_time() > DEADLINE.get():
-        raise NoMeaning("it takes longer than was allowed")
-    assumptions: dict[Factor, Poly] = {symbol: form for _, symbol, form in choices.settled}
+        raise TimeIsUp
+    assumptions: dict[Factor, Poly] = {symbol: form for _, symbol, form, _ in choices.settled}
     for _ in range(MOST_ASSUMED):
         world = World(run, dict(assumptions))
+        world.conditions |= {text: TRUE for *_, text in choices.settled if text}
         choices.restart()
         NAMES.restart()
         try:
@@ -64,7 +73,7 @@ def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Buil
                 if symbol in assumptions:
                     raise NotMatched("sizes that depend on themselves") from None
                 assumptions[symbol] = form
-                choices.settle(symbol, form)
+                choices.settle(symbol, form, assumed.condition)
         except Contradiction as why:
             raise NotMatched(str(why)) from None
     raise NotMatched("sizes that are not settled")
@@ -99,7 +108,7 @@ def _compared(algebra: SymbolicAlgebra, one: Given, two: Given, forms: list[Part
                 x, y = a.value(*place), b.value(*place)
             except NotDefined as why:
                 raise NoMeaning(str(why)) from None
-            if not is_zero(x - y):
+            if not are_equal(x, y):
                 return _parted(x, y)
             forms.append((x.key, y.key))
     return None

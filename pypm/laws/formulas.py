@@ -155,6 +155,8 @@ class Formulas:
         """Names of kernels whose reference was computed in their place."""
         self.loops: list[Given] = []
         """The loops over a symbolic number of steps."""
+        self.declined = ""
+        """Why the reading of a match declines, though its body may run."""
         self.reads = 0
         self._names: set[str] = set()
         self._evaluation = FormulaValues(self.algebra, _same, _same, _symbolic)
@@ -218,7 +220,8 @@ class Formulas:
     ) -> Shape:
         """Return the shape of a result; comparisons of sizes that decide it become conditions."""
         world = self.world
-        before, world.watched = world.watched, True
+        before = world.watched, world.divides
+        world.watched, world.divides = True, False
         try:
             return result_shape(world, name, values, attributes)
         except (IndexError, ValueError, ZeroDivisionError):
@@ -226,7 +229,7 @@ class Formulas:
         except TypeError as error:  # of arguments of another kind
             raise NoMeaning(f"`{name}` has no meaning here in this form: {error}") from error
         finally:
-            world.watched = before
+            world.watched, world.divides = before
 
     @cached_property
     def _kept(self) -> list[Formula]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from inspect import Parameter, signature
 from typing import Final, Literal, Protocol, TypeAlias
 
 from pypm.core.patterns import Definition
@@ -24,6 +26,7 @@ __all__ = [
     "Lemmas",
     "Make",
     "Outcome",
+    "has_own_shape",
     "outcome_of",
     "takes",
     "tried",
@@ -73,15 +76,16 @@ class Outcome:
 Make: TypeAlias = Callable[[Way, World], Equation]
 
 
-def tried(make: Make) -> list[Outcome]:
-    """Try all ways: each is made by choices. A way is proved if its sides have one normal form,
-    the same one for two samples of all sizes and numbers: so no sample is in it.
+def tried(make: Make, until: Sequence[str] = ()) -> list[Outcome]:
+    """Try all ways, up to one with an outcome of the kinds `until`: each is made by choices. A way
+    is proved if its sides have one normal form, the same one for two samples of all sizes and
+    numbers: so no sample is in it.
     """
     found = []
     choices = Choices()
     for _ in range(MOST_WAYS):
         found.append(outcome_of(make, choices))
-        if not choices.advance():
+        if found[-1].kind in until or not choices.advance():
             return found
     return [*found, Outcome("open", Way(choices), f"more than {MOST_WAYS} ways")]
 
@@ -146,11 +150,22 @@ class Lemmas(Protocol):
         """Return spellings, to be replayed, of which each other one is equal to one."""
 
 
-def takes(definition: Definition, name: str) -> bool:
+def takes(definition: Definition, name: str = "shape") -> bool:
     """Return whether a meaning has a parameter of this name that the pattern lacks: `shape` is that
     of the result, `steps` any number above that of a step.
     """
-    assert definition.means is not None
-    code = getattr(definition.means, "__code__", None)
-    names = code.co_varnames[: code.co_argcount] if code is not None else ()
-    return name in names and name not in definition.parameters
+    return name in _parameters(definition.means or tuple) and name not in definition.parameters
+
+
+def has_own_shape(definition: Definition) -> bool:
+    """Return whether a meaning says which shape the result has if it is given none."""
+    parameter = _parameters(definition.means or tuple).get("shape")
+    return parameter is not None and parameter.default is not Parameter.empty
+
+
+@cache
+def _parameters(means: Callable[..., object]) -> Mapping[str, Parameter]:
+    try:
+        return signature(means).parameters
+    except (TypeError, ValueError):  # a function of torch, or the steps of a loop
+        return {}

@@ -8,22 +8,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import process_time
 from typing import Final
 
+from pypm.core.patterns import Definition
 from pypm.core.rules import Rule, Rules, as_rule_set
 from pypm.core.traverse import free_names
 from pypm.diagnostics import InternalError
+from pypm.fx.tracing.body import takes_match
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.bodies import UNSURE, replaced
 from pypm.laws.contracts import Contracts
-from pypm.laws.equations import DEADLINE, Equation
+from pypm.laws.equations import DEADLINE, Equation, TimeIsUp, compared
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
-from pypm.laws.patterns.ways import Way, place_of
-from pypm.laws.refutation.refuting import LawBroken, difference
+from pypm.laws.patterns.ways import Meant, Way, place_of
+from pypm.laws.refutation.refuting import CHECKS, SAMPLES, LawBroken, difference
 from pypm.laws.sizes import Size, World, is_number
 from pypm.laws.verdicts import Law, Laws, Open, ProofExtent, Proved, Refuted
 
 __all__ = ["equations", "prove"]
 
+NOTHING: Final = ProofExtent(0, 0, (), (), (), False)
 OF_EFFECTS: Final = "only a rule that computes the same values can be proved"
 SMALL: Final = (None, 0, 1, 2, 3)
 """Samples that are tried, each where bodies decline otherwise: None for large sizes; a number for a
@@ -41,16 +44,22 @@ def prove(
     Arguments:
         rules: a rule, a rule set, or a list of those.
         contracts: lemmas about patterns that are proved already, which other calls share.
-        seconds: the CPU time after which what is not proved is open; by default, no limit.
+        seconds: the CPU time after which a rule is open; by default, no limit.
 
     Each way through a rule's pattern is a formula, with the meanings of the patterns that it calls;
     the rule's body is run on symbolic tensors. Both are brought into one normal form, over the real
     numbers. Return a `Laws` with a verdict for each rule. Raises TypeError if `rules` are none.
     """
     shared = Contracts() if contracts is None else contracts
+    return Laws(tuple(_timed(rule, shared, seconds) for rule in as_rule_set(rules)))
+
+
+def _timed(rule: Rule, contracts: Contracts, seconds: float | None) -> Law:
     token = DEADLINE.set(math.inf if seconds is None else process_time() + seconds)
     try:
-        return Laws(tuple(_tried(rule, shared)[0] for rule in as_rule_set(rules)))
+        return _tried(rule, contracts)[0]
+    except TimeIsUp:
+        return Open(rule.name, "it takes longer than was allowed", NOTHING)
     finally:
         DEADLINE.reset(token)
 
@@ -71,8 +80,11 @@ def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
         "communicates" if rule.communicates else ""
     )
     if effect:
-        nothing = ProofExtent(0, 0, (), (), (), False)
-        return Open(rule.name, f"the replacement {effect}", nothing, help=OF_EFFECTS), []
+        return Open(rule.name, f"the replacement {effect}", NOTHING, help=OF_EFFECTS), []
+    if takes_match(rule):
+        again = tried(_maker(rule, contracts, is_opaque=True), until=("parted", "open"))
+        if again[-1].kind not in ("parted", "open") and any(o.kind == "proved" for o in again):
+            return Proved(rule.name, _extent([o for o in again if o.kind == "proved"], {})), again
     outcomes: list[Outcome] = []
     for small in SMALL:
         made = contracts.possible(tried(_maker(rule, contracts, small)))
@@ -103,19 +115,29 @@ def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[
 
 
 def _maker(
-    rule: Rule, contracts: Contracts, small: int | None = None, is_lenient: bool = False
+    rule: Rule,
+    contracts: Contracts,
+    small: int | None = None,
+    is_lenient: bool = False,
+    is_opaque: bool = False,
 ) -> Make:
+    """Return what makes an equation; of any results for any values of the names if `is_opaque`, so
+    that only a body which computes its match again can be proved.
+    """
     names = sorted(frozenset(rule.parameters).union(*map(free_names, rule.roots)))
+    none: frozenset[str] = frozenset()
+    wholes = [Definition(rule.name, tuple(names), none, none, none, root) for root in rule.roots]
 
     def make(way: Way, world: World) -> Equation:
         world.small = small or 0
         formulas = Formulas(world)
         slots = {name: way.slot(name) for name in names}
         way.assume(rule.guard, slots)
-        way.roots += [way.tree(root, slots) for root in rule.roots]
+        called = [Meant(whole, tuple(slots.values())) for whole in wholes if is_opaque]
+        way.roots += called or [way.tree(root, slots) for root in rule.roots]
         valuation = contracts.valuation(way, formulas, {})
         valuation.settle()
-        left = tuple(map(valuation.tree, way.roots))
+        left = tuple(valuation.variable() if is_opaque else valuation.tree(r) for r in way.roots)
         valuation.settle()
         values = {name: valuation.value(slots[name]) for name in rule.parameters}
         dtypes = {name: valuation.dtypes.get(slots[name]) for name in rule.parameters}
@@ -129,6 +151,8 @@ def _maker(
             raise
         for one, two in zip(left, right, strict=False):
             _settle_shapes(formulas, one, two)
+        if formulas.declined and compared(Equation(formulas, left, right)) is not None:
+            raise Declined(formulas.declined)
         return Equation(formulas, left, right)
 
     return make
@@ -177,7 +201,8 @@ def _difference(rule: Rule, outcome: Outcome) -> LawBroken | None:
     if outcome.equation is None or outcome.kind not in ("proved", "parted"):
         return None
     try:
-        found = difference(outcome.equation)
+        samples = CHECKS if outcome.kind == "proved" else SAMPLES
+        found = difference(outcome.equation, samples)
     except (NoMeaning, OverflowError):
         return None
     if outcome.equation.formulas.world.unknown:
@@ -244,11 +269,16 @@ def _what_is_missing(
 
 
 def _missed(outcomes: Iterable[Outcome]) -> list[str]:
-    """Return the places of alternates that are in no proof, and in no way that a body declines."""
+    """Return the places of alternates that are in no proof, and in no way that a body declines.
+
+    Those that constants exclude, whatever the sizes, are not missed.
+    """
     offered: dict[int, str] = {}
-    taken: set[int] = set()
+    taken: dict[int, set[str]] = {}
     for outcome in outcomes:
         offered |= {i: place_of(pattern) for i, (pattern, _) in outcome.way.offered.items()}
-        if outcome.kind in ("proved", "declined"):
-            taken |= {id(pattern) for pattern in outcome.way.taken}
-    return [place for i, place in offered.items() if i not in taken]
+        for pattern in outcome.way.taken:
+            taken.setdefault(id(pattern), set()).add(outcome.kind)
+    settled = {i for i, kinds in taken.items() if kinds & {"proved", "declined"}}
+    excluded = {i for i, kinds in taken.items() if kinds == {"impossible"}}
+    return [place for i, place in offered.items() if i not in settled | excluded]

@@ -43,9 +43,11 @@ SMALL: Final = 3, 2
 class Assumed(Exception):
     """Symbols have to be these polynomials: all is computed again so."""
 
-    def __init__(self, forms: Mapping[Factor, Poly]) -> None:
+    def __init__(self, forms: Mapping[Factor, Poly], condition: str = "") -> None:
         super().__init__(", ".join(f"{shown(factor(of))} = {shown(n)}" for of, n in forms.items()))
         self.forms = forms
+        self.condition = condition
+        """What is so by no guard, but for code that divides."""
 
 
 class Contradiction(Exception):
@@ -69,6 +71,14 @@ class World:
     """Values that a comparison found to be unequal."""
     watched: bool = False
     """True while comparisons are recorded."""
+    views: list[tuple[Value, Value]] = field(default_factory=list)
+    """Numbers of elements that views take to be equal."""
+    limits: set[str] = field(default_factory=set)
+    """Predicates whose numbers are taken to be their limit."""
+    parts: int | None = None
+    """The most parts of a list, if there are lists."""
+    divides: bool = False
+    """True while code runs that may divide sizes which no guard divides."""
     frozen: tuple[int, int] = (0, 0)
     """Sizes and numbers up to these are what they are: no equation says more of them."""
     _sized: dict[Poly, Size] = field(default_factory=dict)
@@ -394,7 +404,8 @@ class Size(SymbolicNumber, int):
                     and not self.world.is_frozen(of)
                     and not any(g == of for m in by.terms for g, _ in m)
                 ):
-                    raise Assumed({of: by * factor(("size", f"{of[1]}'"))})
+                    condition = f"{shown(by)} divides {of[1]}" * self.world.divides
+                    raise Assumed({of: by * factor(("size", f"{of[1]}'"))}, condition)
         raise Contradiction(f"{shown(self.form)} divided by {shown(by)}")
 
 

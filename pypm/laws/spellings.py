@@ -9,13 +9,13 @@ smaller terms, so the calls in its own ways are entered by the ways that are fou
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.equations import Equation, settled
+from pypm.laws.equations import Equation, TimeIsUp, settled
 from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
@@ -145,13 +145,18 @@ class Spellings:
         before, self._lowest = self._lowest, len(self._stack)
         self._stack.append(key)
         found = self._found.setdefault(key, _Found())
-        with NAMES.apart():
-            for _ in range(ROUNDS):
-                known = self._count
-                self._explore(lemma, found)
-                if self._count == known:
-                    break
-        self._stack.pop()
+        try:
+            with NAMES.apart():
+                for _ in range(ROUNDS):
+                    known = self._count
+                    self._explore(lemma, found)
+                    if self._count == known:
+                        break
+        except TimeIsUp:
+            del self._found[key]
+            raise
+        finally:
+            self._stack.pop()
         if self._lowest < len(self._stack):
             self._stamps[key] = self._count
         else:
@@ -180,8 +185,8 @@ class Spellings:
             formulas = Formulas(world)
             given = instance(lemma.given, formulas)
             start = world.count, world.numbers
-            made = entered(lemma, given, choices, formulas, self._lemmas, way.notes)
-            way, bound = made.way, signature(made.values)
+            made = entered(lemma, given, way, formulas, self._lemmas)
+            bound = signature(made.values)
             return Spelling(lemma, choices.taken, bound, start, dict(world.assumptions))
 
         try:
@@ -201,17 +206,19 @@ class Spellings:
         if any(new.taken == known.taken for known in found.spellings):
             return outcome
         for spelling in found.spellings:
-            if new.bound == spelling.bound and self._is_equal(new, spelling):
-                return outcome
+            if new.bound == spelling.bound:
+                equal = self._equal(new, spelling)
+                if equal.kind == "proved":
+                    return replace(outcome, equation=equal.equation, conditions=equal.conditions)
         if new.depth > DEEPEST:
             return Outcome("bounded", outcome.way)
         found.spellings.append(new)
         self._count += 1
         return outcome
 
-    def _is_equal(self, new: Spelling, known: Spelling) -> bool:
-        """Return whether a known way computes what a new one does: for any values that the new one
-        takes and binds.
+    def _equal(self, new: Spelling, known: Spelling) -> Outcome:
+        """Return the outcome of the equation that a known way computes what a new one does: for any
+        values that the new one takes and binds.
         """
         lemma = new.lemma
 
@@ -219,8 +226,9 @@ class Spellings:
             formulas = Formulas(world)
 
             def value(of: Spelling, values: Sequence[Given]) -> Entered:
-                choices = of.replay(values)
-                return entered(lemma, values, choices, formulas, self._lemmas, way.notes)
+                return entered(
+                    lemma, values, Way(of.replay(values), way.notes), formulas, self._lemmas
+                )
 
             one = value(new, instance(lemma.given, formulas))
             world.freeze()
@@ -232,7 +240,7 @@ class Spellings:
                     raise NotMatched(str(why)) from None
             return Equation(formulas, _compared(one), _compared(two))
 
-        return outcome_of(make, Choices()).kind == "proved"
+        return outcome_of(make, Choices())
 
 
 def _compared(made: Entered) -> tuple[Given, ...]:

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from pypm.core.operators import LITERAL
 from pypm.core.records import Record, mapped
 from pypm.fx import describe
+from pypm.fx.operators.references import opaque
 from pypm.kernels.support.registration import reference_of
 from pypm.kernels.support.steps import over_steps
 from pypm.laws.algebra import Given, NoMeaning
@@ -99,12 +100,13 @@ def _plainly() -> Iterator[None]:
 def running(formulas: Formulas) -> Iterator[None]:
     """Run torch code on symbolic tensors: comparisons of sizes are recorded as conditions."""
     world = formulas.world
-    before, world.watched = world.watched, True
+    before = world.watched, world.divides
+    world.watched = world.divides = True
     try:
         with _Running(formulas):
             yield
     finally:
-        world.watched = before
+        world.watched, world.divides = before
 
 
 def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None) -> Given:
@@ -164,11 +166,14 @@ def _called(
         return _over_steps(formulas, *args)
     if name in _QUESTIONS and isinstance(args[0], SymbolicTensor):
         return _QUESTIONS[name](args[0], *args[1:], **kwargs)
+    if func is opaque:
+        return _opaque(formulas, *args)
     overload = getattr(func, "default", func)  # some packets have no default
     reference = reference_of(overload)
     if reference is not None and isinstance(overload, OpOverload):
         formulas.references.add(overload._schema.name.replace("::", "."))
-        return reference(*args, **kwargs)
+        with _Running(formulas):
+            return reference(*args, **kwargs)
     return _computed(formulas, func, name, args, kwargs)
 
 
@@ -188,6 +193,13 @@ def _over_steps(
     count = items[0].shape[0]
     results, after = looped(formulas, stepped, tuple(x.formula for x in before), count)
     return tensor(results, before[0]), tuple(map(tensor, after, before))
+def _opaque(formulas: Formulas, name: str, like: Given, *operands: Given) -> Given:
+    """Return a tensor of which is known only what determines it."""
+    tensors = [x.formula for x in operands if isinstance(x, SymbolicTensor)]
+    numbers = tuple(x for x in operands if not isinstance(x, SymbolicTensor))
+    shape = formulas.sizes(like.formula)
+    found = formulas.apply("opaque", tensors, {"name": name, "given": numbers}, shape)
+    return SymbolicTensor(found, formulas, like.dtype_)
 
 
 def _computed(

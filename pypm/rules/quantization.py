@@ -50,21 +50,21 @@ def Column(s, x):
     return s
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x, low: x.clamp(min=low))
 def AtLeast(x, low):
     c = var()
     let(low=c.value)
     return aten.clamp(x, c) | aten.maximum(x, c)
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x, high: x.clamp(max=high))
 def AtMost(x, high):
     c = var()
     let(high=c.value)
     return aten.clamp(x, None, c) | aten.minimum(x, c)
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=lambda x, top: x / top)
 def Over(x, top):  # x / top
     c = var()
     let(top=c.value)
@@ -100,19 +100,21 @@ def Step(m, top, low):
 # --- steps of that size --------------------------------------------------------------------------
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=torch.div)
 def InSteps(x, c):
     return Wide(x) / c | Wide(x) * (aten.reciprocal(c) | aten.reciprocal(c) * 1 | 1 / c)
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=torch.clamp)
 def Clamped(x, least, most):
-    return aten.clamp(x, least, most) | AtLeast(AtMost(x, most), least)
+    return aten.clamp(x, least, most) | AtMost(AtLeast(x, least), most)
 
 
 @pattern
 def Clamped(x, least, most):
-    return AtMost(AtLeast(x, least), most)
+    y = AtLeast(AtMost(x, most), least)
+    assert least <= most
+    return y
 
 
 @pattern(through=NoOpOrRounding)
@@ -120,25 +122,30 @@ def Levels(x, least, most):  # to the nearest, before or after
     return aten.round(Clamped(x, least, most)) | Clamped(aten.round(x), least, most)
 
 
-@pattern
-def Converted(x):
-    return prims.convert_element_type(x, ...) | aten._to_copy(x, ...) | aten.to(x, ...)
-
-
-@pattern
-def Quantized(x, c, least, most):
-    q = Converted(Levels(InSteps(x, c), least, most))
-    assert least is not None and most is not None
+@pattern(means=lambda x: x.to(torch.int8))
+def Int8(x):
+    q = prims.convert_element_type(x, ...) | aten._to_copy(x, ...) | aten.to(x, ...)
     assert q.dtype == torch.int8
     return q
 
 
-@pattern
-def Saturated(x, c, least, most):  # the type itself rounds
-    q = Converted(Clamped(InSteps(x, c), least, most))
-    assert least is not None and most is not None
+@pattern(means=lambda x: x.to(torch.float8_e4m3fn))
+def Float8(x):
+    q = prims.convert_element_type(x, ...) | aten._to_copy(x, ...) | aten.to(x, ...)
     assert q.dtype == torch.float8_e4m3fn
     return q
+
+
+@pattern
+def Quantized(x, c, least, most):
+    assert least is not None and most is not None
+    return Int8(Levels(InSteps(x, c), least, most))
+
+
+@pattern(means=lambda x, c, least, most: (x / c).clamp(least, most).to(torch.float8_e4m3fn))
+def Saturated(x, c, least, most):  # the type itself rounds
+    assert least is not None and most is not None
+    return Float8(Clamped(InSteps(x, c), least, most))
 
 
 @pattern

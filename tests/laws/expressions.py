@@ -28,6 +28,20 @@ def drawn(*what: object) -> float:
     return Random(repr(what)).uniform(0.3, 1.7)
 
 
+def function(number: int, seed: int, *given: float) -> float:
+    """A function: drawn, but for what the checker knows of those with low numbers."""
+    match number, given:
+        case (0 | 1, (x,)):
+            return float(x > 0 if number == 0 else x == 0)
+        case (2, (x,)):
+            return math.log(x)
+        case (3, (_, _)):
+            return max(given)
+    known = number < 12
+    sign = math.copysign(bool(given[0]), given[0]) if known and number < 10 else 1.0
+    return sign * drawn(seed, "fn", number, *(abs(x) if known else x for x in given))
+
+
 def number(word: str) -> float:
     above, _, below = word.partition("/")
     return int(above) / int(below or 1)
@@ -47,7 +61,10 @@ def value(tree: Any, seed: int, known: dict[str, float]) -> float:
         return math.fsum(terms) if head == "sum" else max(terms)
     if head in ("read", "fn"):
         found = [round(float(value(part, seed, known)), 9) for part in parts[1:]]
-        return drawn(seed, head, parts[0], *found)
+        if head == "fn":
+            return function(int(parts[0]), seed, *found)
+        read = drawn(seed, head, parts[0], *found)
+        return read - 1 if seed % 2 else read
     if head == "pow":
         return value(parts[0], seed, known) ** number(parts[1])
     found = [value(part, seed, known) for part in parts]

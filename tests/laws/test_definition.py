@@ -61,7 +61,7 @@ MESSAGES = {
     nearly: ("does not compute what its pattern matches", "0.31536651999289"),
     of_too_little: (
         "the normal forms part",
-        "note: pattern:     (exp(-x[i,j]) + 1)^-1 x[i,j]",
+        "note: pattern:     exp(x[i,j]) (exp(x[i,j]) + 1)^-1 x[i,j]",
         "note: only replacement: 1/10000000000000 x[i,j]",
     ),
     by_elements: ("`torch.Tensor.__bool__` reads the elements", "help: decide by shapes"),

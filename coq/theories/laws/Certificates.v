@@ -5,15 +5,11 @@
 
 From Coq Require Import List Bool ZArith QArith Qround Ring Lia.
 Import ListNotations.
-From PyPM.laws Require Import Structures Expressions Polynomials Powers Sums.
+From PyPM.laws Require Import Structures Expressions Polynomials Powers Functions Sums.
 
 #[local] Arguments Qred : simpl never.
 
 (** ** Denominators *)
-Fixpoint exponent (e : expr) (m : mono) : Q :=
-  match m with [] => 0 | (f, q) :: m => if same e f then q else exponent e m end.
-Fixpoint without (e : expr) (m : mono) : mono :=
-  match m with [] => [] | (f, q) :: m => if same e f then m else (f, q) :: without e m end.
 (** A power of a sum, its whole part multiplied out: *)
 Definition grown (e : expr) (a : Q) : poly :=
   let w := Qfloor a in
@@ -57,15 +53,6 @@ Notation den_m := (den_m Inp).
 Notation ok_m := (ok_m Inp).
 Notation is_p := (is_p Inp).
 
-Lemma exponent_is I e m : ok_m I m -> ok (den I e) (exponent e m) /\ ok_m I (without e m) /\
-  den_m I m = mul (pw (den I e) (exponent e m)) (den_m I (without e m)).
-Proof.
-  induction m as [| [f q] m IH]; cbn [exponent without]; intros O.
-  - split; [apply ok_0 | split; [exact Logic.I |]]. rewrite pw_0. cbn. ring.
-  - destruct O as [[D K] O]. destruct (same e f) eqn:E.
-    + apply same_eq in E as <-. auto.
-    + destruct (IH O) as (K' & O' & S). split; auto. split; [cbn; auto |]. cbn. rewrite S. ring.
-Qed.
 Lemma grown_is I e a : def I e -> ok (den I e) a -> 0 <= a -> is_p I (grown e a) (pw (den I e) a).
 Proof.
   intros D K P. unfold grown. cbv zeta. set (w := Qfloor a). set (r := Qred (a - inject_Z w)).
@@ -88,7 +75,7 @@ Proof.
   intros D K K' [O <-]. induction p as [| [c m] p IH]; cbn [cleared fold_right forallb fst snd]; intros L.
   - split; cbn; auto. ring.
   - destruct O as [Om O]. apply andb_prop in L as [L L']. apply Qle_bool_iff in L.
-    destruct (exponent_is I e m Om) as (Ke & Ow & S).
+    destruct (exponent_is Inp I e m Om) as (Ke & Ow & S).
     replace (mul (pw (den I e) (- l)) (den_p Inp I ((c, m) :: p))) with
       (add (mul (mul (num c) (den_m I (without e m))) (pw (den I e) (exponent e m - l)))
         (mul (pw (den I e) (- l)) (den_p Inp I p))).

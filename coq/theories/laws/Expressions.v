@@ -132,12 +132,15 @@ with dens (I : Z -> A) (e : expr) {struct e} : list A :=
 Definition defined (f : Z) (xs : list A) : Prop :=
   match xs with [x] => f = log -> above x | _ => True end.
 
+(** A number is an index. *)
+Definition placed (x : A) : Prop := exists i, x = at_index i.
 (** A number is the size of a range that has an index. *)
 Definition sized (x : A) : Prop := x = at_index (count x) /\ (0 < count x)%nat.
 
 Fixpoint def (I : Z -> A) (e : expr) : Prop :=
   match e with
-  | Num _ | Size _ | Var _ | Nil => True
+  | Num _ | Size _ | Nil => True
+  | Var v => placed (I v)
   | Read _ a | Exp a => def I a
   | Fn f a => def I a /\ defined f (dens I a)
   | Cons a b | Add a b | Mul a b => def I a /\ def I b
@@ -182,6 +185,7 @@ Proof.
     repeat split; try apply S; [now apply (Dn I) |]. intros i L. apply (Da (set I v (at_index i))); auto.
     intros u U. unfold set. destruct (Z.eqb u v); auto. }
   induction e; simpl; intros I J H D; auto; try (now apply (IHe I)).
+  - now rewrite <- (H v (Z.eqb_refl v)).
   - destruct D. split; [apply (IHe1 I) | apply (IHe2 I)]; auto with bool.
   - destruct D. split; [apply (IHe1 I) | apply (IHe2 I)]; auto with bool.
   - destruct D. split; [apply (IHe1 I) | apply (IHe2 I)]; auto with bool.

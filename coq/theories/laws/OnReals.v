@@ -124,15 +124,19 @@ Definition function (other : Z -> list R -> R) (f : Z) (xs : list R) : R :=
   | 0%Z, _ | 1%Z, _ => 0
   | _, _ => other f xs
   end.
-Lemma function_truth other f xs : truth f = true ->
-  function other f xs * function other f xs = function other f xs.
+Lemma function_truth other f xs : truth f = true -> function other f xs = 0 \/ function other f xs = 1.
 Proof.
   unfold truth. intros H. apply orb_prop in H as [H | H]; apply Z.eqb_eq in H; subst f;
-    destruct xs as [| x [| y xs]]; cbn; try lra; [destruct (Rlt_dec 0 x) | destruct (Req_EM_T x 0)]; lra.
+    destruct xs as [| x [| y xs]]; cbn; auto; [destruct (Rlt_dec 0 x) | destruct (Req_EM_T x 0)]; auto.
 Qed.
+Lemma function_other other f xs : (4 <= f)%Z -> function other f xs = other f xs.
+Proof. intros L. destruct f as [| p | p]; try lia. do 2 (destruct p; try reflexivity; try lia). Qed.
 
-(** For any other functions and any reduction that reads its elements alone: *)
+(** For any other functions, odd or symmetric as they should be, and any reduction that reads its elements
+    alone: *)
 Definition reals (count : R -> nat) (greatest : nat -> (nat -> R) -> R) (other : Z -> list R -> R)
+    (is_odd : forall f x, odd f = true -> other f [- x] = - other f [x])
+    (is_symmetric : forall f x, symmetric f = true -> other f [- x] = other f [x])
     (ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g) : structure.
 Proof.
   refine {|
@@ -163,13 +167,24 @@ Proof.
   - intros x. left. apply exp_pos.
   - exact (function_truth other).
   - intros x X X'. cbn. destruct (Rlt_dec 0 x); lra.
+  - intros x X. cbn. destruct (Rlt_dec 0 (- x)); lra.
+  - intros k x K. cbn. assert (P : 0 < Q2R k) by (replace 0 with (Q2R 0) by (unfold Q2R; simpl; lra); now apply Qlt_Rlt).
+    destruct (Rlt_dec 0 (Q2R k * x)) as [L | L], (Rlt_dec 0 x) as [M | M]; auto; exfalso.
+    + apply M. apply (Rmult_lt_reg_l (Q2R k)); lra.
+    + apply L. now apply Rmult_lt_0_compat.
   - intros x X. cbn. now destruct (Req_EM_T x 0).
+  - cbn. destruct (Req_EM_T 0 0); lra.
+  - intros f x O. pose proof O as E. unfold odd in E. apply andb_prop in E as [E _]. apply Z.leb_le in E.
+    rewrite !function_other by lia. now apply is_odd.
+  - intros f x O. pose proof O as E. unfold symmetric in E. apply andb_prop in E as [E _]. apply Z.leb_le in E.
+    rewrite !function_other by lia. now apply is_symmetric.
   - intros x y X X' Y Y'. apply ln_mult; lra.
   - intros x q X X'. rewrite power_positive by lra. apply ln_exp.
   - apply ln_exp.
   - intros x X X'. apply exp_ln. lra.
   - apply Rmax_comm.
-  - intros x. apply Rmax_left. lra.
+  - intros x y z. symmetry. apply Rmax_assoc.
+  - intros x y L. apply Rmax_right. lra.
   - exact ext.
 Defined.
 
@@ -185,8 +200,10 @@ Qed.
 
 Section Equations.
 Variables (greatest : nat -> (nat -> R) -> R) (other : Z -> list R -> R).
+Hypothesis is_odd : forall f x, odd f = true -> other f [- x] = - other f [x].
+Hypothesis is_symmetric : forall f x, symmetric f = true -> other f [- x] = other f [x].
 Hypothesis ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g.
-Definition real : structure := reals floor greatest other ext.
+Definition real : structure := reals floor greatest other is_odd is_symmetric ext.
 
 Lemma sizes_sized n : (0 < n)%nat -> sized (A := real) (at_index (A := real) n).
 Proof.

@@ -271,7 +271,7 @@ Proof.
     + cbn. transitivity (mul (mul (num d) (den_m I m'')) (pw (num q0) r)); [ring | rewrite E, S; ring].
   - destruct (truth f && whole q && Qle_bool 1 q) eqn:T; [| now apply (Keep q)].
     apply andb_prop in T as [T L]. apply andb_prop in T as [T W]. apply Qle_bool_iff in L.
-    apply (Keep 1); [apply ok_1 |]. rewrite pw_1. symmetry. apply truth_power; auto. now apply fn_truth.
+    apply (Keep 1); [apply ok_1 |]. rewrite pw_1. symmetry. apply truth_power; auto. now apply truth_square.
 Qed.
 
 (** *** Polynomials *)

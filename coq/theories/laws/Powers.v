@@ -18,7 +18,7 @@ Definition even (q : Q) : bool := whole q && Z.even (whole_of q).
 Fixpoint nonneg (e : expr) : bool :=
   match e with
   | Num k => Qle_bool 0 k
-  | Size _ | Exp _ => true
+  | Size _ | Var _ | Exp _ => true
   | Add a b | Mul a b => nonneg a && nonneg b
   | Pow a q => even q || nonneg a
   | Sum _ _ a => nonneg a
@@ -39,8 +39,11 @@ Fixpoint positive (e : expr) : bool :=
   end.
 Definition positive_f (f : factor) : bool := positive (fst f) || nonneg (fst f) && negative (snd f).
 
+(** A root of an even power is a power of the square. *)
 Definition raised_f (q : Q) (f : factor) : factor :=
-  if whole q || nonneg (fst f) then (fst f, Qred (snd f * q)) else (Pow (fst f) (snd f), q).
+  if whole q || nonneg (fst f) then (fst f, Qred (snd f * q))
+  else if even (snd f) then (Pow (fst f) 2, Qred (snd f * (1 # 2) * q))
+  else (Pow (fst f) (snd f), q).
 Definition raised (q : Q) (m : mono) : mono :=
   fold_right (fun f => let g := raised_f q f in put (fst g) (snd g)) [] m.
 
@@ -132,7 +135,7 @@ Definition exp_of (c : Q) (m : mono) : factor :=
 Definition pexp (p : poly) : poly :=
   [(1, fold_right (fun t => let g := exp_of (fst t) (snd t) in put (fst g) (snd g)) [] p)].
 
-(** ** Logarithms, and the greater of two values *)
+(** ** Logarithms *)
 Definition log_of (e : expr) : poly := atom (Fn log (Cons e Nil)).
 Definition log_of_factor (f : factor) : poly :=
   match fst f with
@@ -146,24 +149,6 @@ Definition plog (p : poly) : poly :=
   else match rest with
   | [(c, [])] => if Qeq_bool c 1 then logs common else padd (logs common) (log_of (reify rest))
   | _ => padd (logs common) (log_of (reify rest))
-  end.
-
-(** A function, of arguments in normal form, the first of which is [p] *)
-Definition function (f : Z) (args : expr) (p : poly) : poly :=
-  match args with
-  | Cons a Nil =>
-      if Z.eqb f log then plog p
-      else if truth f && positive a then (if Z.eqb f 0 then [(1, [])] else [])
-      else atom (Fn f args)
-  | Cons a (Cons b Nil) =>
-      if Z.eqb f greater then
-        match cmp a b with
-        | Eq => p
-        | Lt => atom (Fn f args)
-        | Gt => atom (Fn f (Cons b (Cons a Nil)))
-        end
-      else atom (Fn f args)
-  | _ => atom (Fn f args)
   end.
 
 Lemma numerator_positive c : 0 < c -> (0 < Qnum c)%Z.
@@ -206,11 +191,12 @@ Proof.
   induction e; cbn; try discriminate; intros I H D.
   - apply num_nn. now apply Qle_bool_iff.
   - now apply num_nn.
+  - destruct D as [i ->]. apply num_nn. change 0 with (inject_Z 0). rewrite <- Zle_Qle. lia.
   - apply andb_prop in H as [H K]. destruct D. apply nn_add; auto.
   - apply andb_prop in H as [H K]. destruct D. apply nn_mul; auto.
   - destruct D as [D K]. apply orb_prop in H as [H | H]; [now apply even_nn |]. apply pw_nn; auto.
   - apply exp_nn.
-  - rewrite <- fn_truth by assumption. apply nn_square.
+  - rewrite <- truth_square by assumption. apply nn_square.
   - destruct D as (_ & _ & D). apply sum_nn. auto.
 Qed.
 Lemma nonneg_f_is I e q : nonneg_f (e, q) = true -> def I e -> ok (den I e) q -> nn (pw (den I e) q).
@@ -269,14 +255,35 @@ Proof.
   - split; (split; [intros L; now apply E | congruence]).
   - split; (split; [intros L; now apply E | auto]).
 Qed.
+Lemma square_of (x : A) a : even a = true -> ok x a ->
+  ok x 2 /\ ok (pw x 2) (a * (1 # 2)) /\ pw x a = pw (pw x 2) (a * (1 # 2)) /\ nn (pw x 2).
+Proof.
+  unfold even. rewrite andb_true_iff. intros [W E] K. apply Z.even_spec in E as [z E].
+  assert (S : a * (1 # 2) == inject_Z z).
+  { rewrite (whole_of_spec a W), E, inject_Z_mult. field. }
+  assert (Wh : whole (a * (1 # 2)) = true) by (rewrite (whole_eq _ _ S); apply whole_inject).
+  assert (K2 : ok x 2) by (apply ok_whole; [reflexivity | discriminate]).
+  assert (Kh : ok (pw x 2) (a * (1 # 2))).
+  { split; [| congruence]. intros L. assert (N : a < 0).
+    { apply Qnot_le_lt. intros G. apply (Qlt_not_le _ _ L), Qmult_le_0_compat; [exact G | discriminate]. }
+    apply pw_apart; [exact K2 |]. apply ok_whole_apart; [reflexivity | now apply K]. }
+  split; [exact K2 | split; [exact Kh | split]].
+  - rewrite pw_pw by auto. apply pw_eq. field.
+  - now apply even_nn.
+Qed.
 Lemma raised_f_is I e a q : def I e -> ok (den I e) a -> ok (pw (den I e) a) q ->
   let g := raised_f q (e, a) in
   def I (fst g) /\ ok (den I (fst g)) (snd g) /\ pw (den I (fst g)) (snd g) = pw (pw (den I e) a) q.
 Proof.
-  intros D K K'. unfold raised_f. cbn [fst snd]. destruct (whole q || nonneg e) eqn:O; cbn; auto.
-  assert (H : whole q = true \/ nn (den I e)).
-  { apply orb_prop in O as [O | O]; auto. right. now apply nonneg_is. }
-  repeat split; auto; try (apply ok_red; now apply ok_pw). rewrite pw_red. symmetry. now apply pw_pw.
+  intros D K K'. unfold raised_f. cbn [fst snd]. destruct (whole q || nonneg e) eqn:O.
+  - assert (H : whole q = true \/ nn (den I e)).
+    { apply orb_prop in O as [O | O]; auto. right. now apply nonneg_is. }
+    cbn [fst snd]. split; [exact D | split; [apply ok_red; now apply ok_pw |]].
+    rewrite pw_red. symmetry. now apply pw_pw.
+  - clear O. destruct (even a) eqn:E; [| now cbn; auto].
+    destruct (square_of _ a E K) as (K2 & Kh & S & P). cbn [fst snd]. rewrite S in K' |- *.
+    split; [split; [exact D | exact K2] |]. change (den I (Pow e 2)) with (pw (den I e) 2).
+    split; [apply ok_red, ok_pw; auto | rewrite pw_red; symmetry; apply pw_pw; auto].
 Qed.
 Lemma raised_is I m q x : is_m I m x -> ok x q -> (whole q = true \/ forallb nonneg_f m = true) ->
   is_m I (raised q m) (pw x q).
@@ -579,27 +586,5 @@ Proof.
   destruct (Qeq_bool c 1) eqn:C; [| exact G]. apply Qeq_bool_eq in C.
   destruct R as [_ R]. cbn in R. rewrite (num_eq A _ _ C), num_1 in R.
   replace x with y; auto. rewrite Sx, <- R. ring.
-Qed.
-Lemma function_is I f args p : def I (Fn f args) ->
-  (forall a b, args = Cons a b -> is_p I p (den I a)) ->
-  is_p I (function f args p) (den I (Fn f args)).
-Proof.
-  intros D P. pose proof (atom_is In I (Fn f args) D) as Plain. unfold function.
-  destruct args as [| | | | | a args | | | | | | |]; try exact Plain. specialize (P a args eq_refl).
-  destruct args as [| | | | | b args | | | | | | |]; try exact Plain.
-  - destruct (Z.eqb_spec f log) as [-> |].
-    { apply plog_is; auto. now apply D. }
-    destruct (truth f && positive a) eqn:C; [| exact Plain]. apply andb_prop in C as [C H].
-    destruct D as [[Da _] _]. pose proof (positive_is a I H Da) as [Pa Na].
-    unfold truth in C. destruct (Z.eqb_spec f 0) as [-> |].
-    + change (is_p I [(1, [])] (fn 0 [den I a])). rewrite fn_positive by assumption.
-      split; cbn; auto. rewrite num_1. ring.
-    + apply Z.eqb_eq in C. subst f. change (is_p I [] (fn 1 [den I a])). rewrite fn_zero by assumption. now split.
-  - destruct args; try exact Plain. destruct (Z.eqb_spec f greater) as [-> |]; [| exact Plain].
-    destruct (cmp a b) eqn:C; [| exact Plain |].
-    + apply cmp_eq in C as <-. change (is_p I p (fn greater [den I a; den I a])). now rewrite greater_same.
-    + change (den I (Fn greater (Cons a (Cons b Nil)))) with (fn greater [den I a; den I b]).
-      rewrite greater_swap. apply (atom_is In I (Fn greater (Cons b (Cons a Nil)))).
-      destruct D as [[Da [Db _]] _]. repeat split; auto; exact Logic.I.
 Qed.
 End Denotation.

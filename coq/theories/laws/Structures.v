@@ -53,10 +53,13 @@ Qed.
 (** ** Structures *)
 
 (** Functions of which something is known, by their numbers: whether a value is above zero; whether it is
-    zero; the logarithm; the greater of two values. *)
+    zero; the logarithm; the greater of two values; those that change sign with their argument, such as
+    [sin]; those that do not, such as [cos]. *)
 Definition truth (f : Z) : bool := Z.eqb f 0 || Z.eqb f 1.
 Definition log : Z := 2.
 Definition greater : Z := 3.
+Definition odd (f : Z) : bool := Z.leb 4 f && Z.ltb f 10.
+Definition symmetric (f : Z) : bool := Z.leb 10 f && Z.ltb f 12.
 
 Record structure : Type := {
   F :> Type;
@@ -100,16 +103,22 @@ Record structure : Type := {
   exp_pw : forall x q, pw (exp x) q = exp (mul (num q) x);
   exp_nn : forall x, nn (exp x);
 
-  fn_truth : forall f xs, truth f = true -> mul (fn f xs) (fn f xs) = fn f xs;
+  fn_truth : forall f xs, truth f = true -> fn f xs = zero \/ fn f xs = one;
   fn_positive : forall x, nn x -> x <> zero -> fn 0 [x] = one;
+  fn_not_positive : forall x, nn x -> fn 0 [opp x] = zero;
+  fn_scaled : forall k x, 0 < k -> fn 0 [mul (num k) x] = fn 0 [x];
   fn_zero : forall x, x <> zero -> fn 1 [x] = zero;
+  fn_of_zero : fn 1 [zero] = one;
+  fn_odd : forall f x, odd f = true -> fn f [opp x] = opp (fn f [x]);
+  fn_symmetric : forall f x, symmetric f = true -> fn f [opp x] = fn f [x];
   log_mul : forall x y, nn x -> x <> zero -> nn y -> y <> zero ->
     fn log [mul x y] = add (fn log [x]) (fn log [y]);
   log_pw : forall x q, nn x -> x <> zero -> fn log [pw x q] = mul (num q) (fn log [x]);
   log_exp : forall x, fn log [exp x] = x;
   exp_log : forall x, nn x -> x <> zero -> exp (fn log [x]) = x;
   greater_swap : forall x y, fn greater [x; y] = fn greater [y; x];
-  greater_same : forall x, fn greater [x; x] = x;
+  greater_joined : forall x y z, fn greater [fn greater [x; y]; z] = fn greater [x; fn greater [y; z]];
+  greater_above : forall x y, nn (sub y x) -> fn greater [x; y] = y;
 
   greatest_ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g
 }.
@@ -230,6 +239,12 @@ Proof.
   intros P. apply ok_positive; [apply num_nn; now apply Qlt_le_weak |]. apply num_not_0.
   intros E. rewrite E in P. exact (Qlt_irrefl 0 P).
 Qed.
+
+(** *** Truth values *)
+Lemma truth_square f (xs : list A) : truth f = true -> mul (fn f xs) (fn f xs) = fn f xs.
+Proof. intros H. destruct (fn_truth A f xs H) as [-> | ->]; ring. Qed.
+Lemma pw_one q : pw one q = (one : A).
+Proof. rewrite <- exp_0, exp_pw. f_equal. ring. Qed.
 
 (** *** Positive values *)
 Definition above (x : A) : Prop := nn x /\ x <> zero.

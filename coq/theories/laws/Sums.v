@@ -6,7 +6,7 @@
 
 From Coq Require Import List Bool ZArith QArith Qround Ring Lia.
 Import ListNotations.
-From PyPM.laws Require Import Structures Expressions Polynomials Powers.
+From PyPM.laws Require Import Structures Expressions Polynomials Powers Functions.
 
 #[local] Arguments Qred : simpl never.
 
@@ -26,8 +26,8 @@ Fixpoint norm_with (e : expr) {struct e} : poly :=
   | Add a b => padd (norm_with a) (norm_with b)
   | Mul a b => pmul (norm_with a) (norm_with b)
   | Pow a q => ppow (norm_with a) (Qred q)
-  | Exp a => pexp (norm_with a)
-  | Fn f a => function f (norm_list a) (match a with Cons b _ => norm_with b | _ => [] end)
+  | Exp a => by_cases most_cases pexp (norm_with a)
+  | Fn f a => function f (norm_args a)
   | Sum v n a => total v (reify (norm_with n)) (norm_with a)
   | Max v n a => largest v (reify (norm_with n)) (norm_with a)
   end
@@ -35,6 +35,11 @@ with norm_list (e : expr) {struct e} : expr :=
   match e with
   | Cons a b => Cons (reify (norm_with a)) (norm_list b)
   | _ => e
+  end
+with norm_args (e : expr) {struct e} : list poly :=
+  match e with
+  | Cons a b => norm_with a :: norm_args b
+  | _ => []
   end.
 End Norm.
 
@@ -166,10 +171,10 @@ Hypothesis largest_is : forall v n p a, represents p a -> represents (largest v 
 
 Lemma norm_with_is e : represents (norm_with total largest e) e /\
   (forall I, def I e -> def I (norm_list total largest e) /\ dens I (norm_list total largest e) = dens I e) /\
-  match e with Cons a _ => represents (norm_with total largest a) a | _ => True end.
+  (forall I, def I e -> Forall2 (is_p I) (norm_args total largest e) (dens I e)).
 Proof.
-  set (N := norm_with total largest). set (L := norm_list total largest).
-  induction e; (split; [| split; [try (intros I D; now split) | try exact Logic.I; try apply IHe1]]); intros I D;
+  set (N := norm_with total largest). set (L := norm_list total largest). set (As := norm_args total largest).
+  induction e; (split; [| split; [try (intros I D; now split) | try (intros I D; exact (Forall2_nil _))]]); intros I D;
     try (now apply atom_is).
   - change (is_p I (if Qeq_bool q 0 then [] else [(Qred q, [])]) (num q)).
     destruct (Qeq_bool q 0) eqn:E; split; cbn; auto; [now rewrite num_zero_bool | rewrite num_red; ring].
@@ -182,19 +187,17 @@ Proof.
     change (def I (Cons (reify (N e1)) (L e2)) /\ dens I (Cons (reify (N e1)) (L e2)) = dens I (Cons e1 e2)).
     split; [split; [exact D'' | exact D'] |]. change (den I (reify (N e1)) :: dens I (L e2) = den I e1 :: dens I e2).
     now rewrite E, E'.
+  - destruct D as [D1 D2]. now constructor; [apply IHe1 | apply IHe2].
   - destruct D. change (is_p I (padd (N e1) (N e2)) (add (den I e1) (den I e2))).
     apply padd_is; [now apply IHe1 | now apply IHe2].
   - destruct D. change (is_p I (pmul (N e1) (N e2)) (mul (den I e1) (den I e2))).
     apply pmul_is; [now apply IHe1 | now apply IHe2].
   - destruct D as [D K]. change (is_p I (ppow (N e) (Qred q)) (pw (den I e) q)).
     rewrite <- (pw_red (den I e) q). apply ppow_is; [now apply IHe | now apply ok_red].
-  - change (is_p I (pexp (N e)) (exp (den I e))). apply pexp_is. now apply IHe.
-  - destruct D as [D K]. destruct IHe as [_ [H Head]]. destruct (H I D) as [D' E].
-    change (is_p I (function f (L e) (match e with Cons b _ => N b | _ => [] end)) (fn f (dens I e))).
-    fold L in D', E. rewrite <- E in K |- *. apply (function_is Inp I f (L e)); [now split |].
-    intros a b S. destruct e; try discriminate S. injection S as <- _.
-    destruct D as [Da _]. fold N in Head. destruct (represents_reify _ _ Head I Da) as [_ E2].
-    change (is_p I (N e1) (den I (reify (N e1)))). rewrite E2. now apply Head.
+  - change (is_p I (by_cases most_cases pexp (N e)) (exp (den I e))).
+    apply by_cases_is with (g := exp); [intros; now apply pexp_is | now apply IHe].
+  - destruct D as [D K]. change (is_p I (function f (As e)) (fn f (dens I e))). apply function_is; [exact K |].
+    now apply IHe.
   - change (is_p I (total v (reify (N e1)) (N e2)) (den I (Sum v e1 e2))).
     destruct (refines_range Inp v e1 (reify (N e1)) e2 (represents_reify _ _ (proj1 IHe1))) as [R _].
     destruct (R I D) as [D' <-]. now apply total_is; [apply IHe2 |].

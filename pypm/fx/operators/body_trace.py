@@ -36,6 +36,8 @@ class BodyTrace:
 
     trained: bool
     expected: list[Expected] = field(default_factory=list)
+    references: set[str] | None = None
+    """In a proof, the kernels whose references were computed in their place; elsewhere None."""
 
 
 # A context variable: the body and its kernels call `expect(...)`, `trained()` and operators without

@@ -82,12 +82,16 @@ def reference(
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
     scores = q @ k.transpose(-2, -1) * scale
     sizes = scores.shape
-    places = torch.meshgrid(*[torch.arange(n) for n in sizes], indexing="ij")
+    places = [torch.arange(n).reshape(-1, *[1] * (3 - dim)) for dim, n in enumerate(sizes)]
     values = {"s": scores, **dict(zip("bhqk", places, strict=True))}
-    visible = torch.as_tensor(evaluate(known.visible, values, tensors)).expand(sizes)
-    scores = torch.as_tensor(evaluate(known.score, values, tensors)).expand(sizes)
+    visible = _whole(evaluate(known.visible, values, tensors), sizes)
+    scores = _whole(evaluate(known.score, values, tensors), sizes)
     seen = visible.any(-1, keepdim=True)
     weights = torch.softmax(scores.masked_fill(~visible, -torch.inf), -1)
     result = torch.where(seen, weights, 0) @ v  # NaN in a row would be one in the gradient of v
     other = v.mean(2, keepdim=True) if known.hidden == "mean" else torch.zeros_like(v[:, :, :1])
     return torch.where(seen, result, other)
+
+
+def _whole(value: Tensor | float, sizes: torch.Size) -> Tensor:
+    return value.expand(sizes) if isinstance(value, Tensor) else torch.full(sizes, value)

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from pypm.core.rules import Rules
 from pypm.laws.algebra import Given, Indexed, NoMeaning, Shape
@@ -16,17 +18,51 @@ from pypm.laws.equations import Equation, places
 from pypm.laws.formulas import Formula, FormulaValues
 from pypm.laws.prove import equations
 
-__all__ = ["Certificates", "certificates", "written"]
+__all__ = ["Certificate", "Certificates", "certificates", "written"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The questions that the checker is asked about a proved equation."""
+
+    rule: str
+    queries: tuple[str, ...]
+    """A line for each element of a result, to which the oracle answers `accepted`."""
+    missing: str = ""
+    """Why the equation cannot be written; "" if it can."""
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """The certificates of rules."""
+    """The certificates of rules, one for each equation that their verdicts rest on."""
 
-    queries: tuple[str, ...]
-    """Questions to the oracle, which answers `accepted`: a line for each element of a result."""
-    missing: tuple[tuple[str, str], ...]
-    """Rules with an equation that has no certificate, each with the reason."""
+    equations: tuple[Certificate, ...]
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """All questions, each once."""
+        return tuple(dict.fromkeys(query for one in self.equations for query in one.queries))
+
+    @property
+    def missing(self) -> tuple[tuple[str, str], ...]:
+        """Rules with an equation that cannot be written, each with the reason."""
+        found = [(one.rule, one.missing) for one in self.equations if one.missing]
+        return tuple(dict.fromkeys(found))
+
+    def accepted(self, oracle: Path) -> int:
+        """Return of how many equations the oracle, an executable, accepts all elements."""
+        asked = subprocess.run(
+            [oracle, "--batch"],
+            input="".join(f"{query}\n" for query in self.queries),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        answers = dict(zip(self.queries, asked.stdout.splitlines(), strict=True))
+        return sum(
+            not one.missing and all(answers[query] == "accepted" for query in one.queries)
+            for one in self.equations
+        )
 
 
 def certificates(rules: Rules, *, contracts: Contracts | None = None) -> Certificates:
@@ -36,14 +72,15 @@ def certificates(rules: Rules, *, contracts: Contracts | None = None) -> Certifi
         rules: a rule, a rule set, or a list of those.
         contracts: lemmas about patterns that are proved already, which other calls share.
     """
-    queries: dict[str, None] = {}
-    missing: dict[tuple[str, str], None] = {}
+    found: list[Certificate] = []
     for rule, equation in equations(rules, Contracts() if contracts is None else contracts):
         try:
-            queries |= dict.fromkeys(f"equation\t{a}\t{b}" for a, b in written(equation))
+            queries = tuple(f"equation\t{a}\t{b}" for a, b in written(equation))
         except NoMeaning as why:
-            missing[rule, str(why)] = None
-    return Certificates(tuple(queries), tuple(missing))
+            found.append(Certificate(rule, (), str(why)))
+        else:
+            found.append(Certificate(rule, queries))
+    return Certificates(tuple(found))
 
 
 def written(equation: Equation) -> Iterator[tuple[str, str]]:

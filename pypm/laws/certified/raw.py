@@ -19,8 +19,15 @@ __all__ = ["Raw", "RawAlgebra"]
 
 Tree: TypeAlias = "str | tuple[Tree, ...]"
 """An expression: a word, or a form with its parts."""
-FUNCTIONS: Final = {"positive": 0, "zero": 1, "log": 2, "max": 3}
-"""The functions of which the checker knows something, by their numbers in `Structures.v`."""
+FUNCTIONS: Final = {
+    name: number
+    for start, names in ((0, "positive zero log max"), (4, "erf sin sign atan round"), (10, "cos"))
+    for number, name in enumerate(names.split(), start)
+}
+"""The functions of which the checker knows something, by their numbers in `Structures.v`: those
+from 4 on are odd, those from 10 on symmetric."""
+OTHERS: Final = 12
+"""The number from which on nothing is known of functions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +216,7 @@ class RawAlgebra:
             values = first, self.function("max", *rest)
         number = FUNCTIONS.get(name)
         if number is None:
-            number = len(FUNCTIONS) + int(self._named("function", name))
+            number = OTHERS + int(self._named("function", name))
         return Raw(("fn", str(number), *(value.tree for value in values)))
 
     def positive(self, value: Raw) -> Raw:

@@ -26,7 +26,13 @@ def without_common(one: Poly, two: Poly) -> tuple[Poly, Poly]:
 
 
 def solutions(one: Poly, two: Poly) -> Iterable[tuple[Factor, Poly]]:
-    """Yield what a symbol that is `one` has to be, numbers before sizes."""
+    """Yield what a symbol in `one` has to be: a number that is a term, or a size that is all."""
+    for monomial, coefficient in one.terms.items():
+        rest = Poly({m: c for m, c in one.terms.items() if m != monomial})
+        others = [g for form in (rest, two) for m in form.terms for g, _ in m]
+        match [*monomial]:
+            case [(("symbol", _) as of, 1)] if of not in others:
+                yield of, (two - rest).scaled(1 / coefficient)
     if len(one.terms) != 1:
         return
     ((monomial, coefficient),) = one.terms.items()
@@ -34,8 +40,6 @@ def solutions(one: Poly, two: Poly) -> Iterable[tuple[Factor, Poly]]:
         return
     ((of, exponent),) = monomial
     mentioned = any(g == of for m in two.terms for g, _ in m)
-    if of[0] == "symbol" and exponent == 1 and not mentioned:
-        yield of, two.scaled(1 / coefficient)
     if of[0] == "size" and exponent == 1 and coefficient == 1 and not mentioned:
         is_size = all(
             g[0] == "size" and e > 0 and e.denominator == 1 for m in two.terms for g, e in m

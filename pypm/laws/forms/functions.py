@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Final
 
+from pypm.laws.forms.maxima import maximum_of
 from pypm.laws.forms.polynomials import (
     LARGEST_POWER,
     MINUS_INFINITY,
@@ -20,12 +21,23 @@ from pypm.laws.forms.polynomials import (
     NotDefined,
     Poly,
     by_cases,
+    cases_of,
     factor,
+    first_condition,
     of_key,
     rational,
 )
 
-__all__ = ["absolute", "exp", "function", "is_zero", "log", "never_zero", "power"]
+__all__ = [
+    "absolute",
+    "are_equal",
+    "exp",
+    "function",
+    "log",
+    "never_zero",
+    "power",
+    "vanishing",
+]
 
 UNDEFINED: Final[Factor] = ("undefined",)
 """An inverse of zero: sides are compared where they are defined, so it may be anything."""
@@ -73,10 +85,10 @@ def _shared(base: Poly, with_signs: bool) -> tuple[Poly, Poly]:
     arguments = [
         next((of_key(of[1]) for of, _ in m if of[0] == "exp"), Poly({})) for m in base.terms
     ]
-    alike = {
-        m: c for m, c in arguments[0].terms.items() if all(a.terms.get(m) == c for a in arguments)
-    }
-    shared = Poly({frozenset(common.items()): Fraction(1)}) * exp(Poly(alike))
+    zero = Fraction(0)
+    least = {m: min(a.terms.get(m, zero) for a in arguments) for b in arguments for m in b.terms}
+    inside = Poly({m: c for m, c in least.items() if c})
+    shared = Poly({frozenset(common.items()): Fraction(1)}) * exp(inside)
     inverse = _power(shared, Fraction(-1))
     rest = base * inverse
     lead = min(rest.terms.items(), key=lambda term: repr(sorted(term[0], key=repr)))[1]
@@ -154,6 +166,30 @@ def _is_above_zero(monomial: Iterable[tuple[Factor, Fraction]]) -> bool:
     )
 
 
+def vanishing(value: Poly) -> Poly:
+    """Return a value that is zero where another one is: without factors that are never zero, also
+    in sums of what is not negative.
+    """
+    if len(value.terms) > 1:
+        shared, rest = _shared(value, False)
+        found = vanishing(shared) * rest
+    else:
+        found = rational(1 if value.terms else 0)
+        for monomial in value.terms:
+            for of, exponent in monomial:
+                if not _is_above_zero([(of, exponent)]):
+                    found = found * _vanishing_sum(of, exponent)
+    lead = min(found.terms.items(), key=lambda t: repr(sorted(t[0], key=repr)))[1]
+    return found.scaled(1 / lead)
+
+
+def _vanishing_sum(of: Factor, exponent: Fraction) -> Poly:
+    if of[0] != "sum" or not all(_is_positive(inner, e) for inner, e in of[2]):
+        return factor(of, exponent)
+    body = tuple((inner, e) for inner, e in of[2] if not _is_above_zero([(inner, e)]))
+    return factor((*of[:2], body))
+
+
 def absolute(argument: Poly) -> Poly:
     """Return the absolute value."""
     return by_cases(_absolute, argument)
@@ -226,7 +262,6 @@ def _log(argument: Poly) -> Poly:
 
 ODD: Final = frozenset({"erf", "sin", "sign", "atan", "round"})
 EVEN: Final = frozenset({"cos"})
-SYMMETRIC: Final = frozenset({"max"})
 
 
 def function(name: str, *arguments: Poly) -> Poly:
@@ -249,17 +284,9 @@ def _with_first(name: str, first: Iterable[Poly], last: tuple[Poly, ...]) -> Pol
 
 
 def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
-    if name in SYMMETRIC:
-        arguments = tuple(inner for a in arguments for inner in _operands_of(name, a))
-        arguments = tuple(sorted(dict.fromkeys(arguments), key=repr))
-        infinite = factor(MINUS_INFINITY)
-        arguments = tuple(a for a in arguments if a != infinite) or arguments[:1]
-        if len(arguments) == 1:
-            return arguments[0]
-        numbers = [a.constant for a in arguments]
-        if None not in numbers:
-            return rational(max(n for n in numbers if n is not None))
-    elif name in ODD or name in EVEN:
+    if name == "max":
+        return maximum_of(arguments, _is_positive)
+    if name in ODD or name in EVEN:
         (argument,) = arguments
         if not argument.terms:
             return rational(0) if name in ODD else rational(1)
@@ -270,20 +297,43 @@ def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
     return factor(("function", name, *(argument.key for argument in arguments)))
 
 
-def _operands_of(name: str, argument: Poly) -> Iterable[Poly]:
-    """Return the arguments of a call of the same symmetric function; of others, the whole."""
-    if len(argument.terms) == 1:
-        (((monomial, coefficient)),) = argument.terms.items()
-        if coefficient == 1 and len(monomial) == 1:
-            ((of, exponent),) = monomial
-            if exponent == 1 and of[:2] == ("function", name):
-                return map(of_key, of[2:])
-    return (argument,)
-
-
 # --- equality ------------------------------------------------------------------------------------
 
 ROUNDS: Final = 8
+MOST_CONDITIONS: Final = 6
+"""The most conditions of two values whose cases are compared one by one."""
+
+
+def are_equal(one: Poly, two: Poly) -> bool:
+    """Return whether two values are equal where both are defined.
+
+    That a value is zero is left out if, were it so, one side would divide by it. False says only
+    that no reason was found.
+    """
+    if is_zero(one - two):
+        return True
+    conditions = {
+        of for side in (one, two) for m in side.terms for of, _ in m if of[0] == "indicator"
+    }
+    if len(conditions) > MOST_CONDITIONS or not any(of[1] == "zero" for of in conditions):
+        return False
+    condition = min(conditions, key=lambda of: (of[1] == "zero", repr(of)))
+    holds, fails = zip(*(cases_of(side, condition) for side in (one, two)), strict=True)
+    if not are_equal(*fails):
+        return False
+    is_left_out = condition[1] == "zero" and any(_divides(x, of_key(condition[2])) for x in holds)
+    return is_left_out or are_equal(*holds)
+
+
+def _divides(side: Poly, by: Poly) -> bool:
+    """Return whether a side divides by a value, whatever its conditions are."""
+    condition = first_condition(side)
+    if condition is not None:
+        return all(_divides(case, by) for case in cases_of(side, condition))
+    divisors = {of for m in side.terms for of, exponent in m if exponent < 0}
+    return any(
+        vanishing(of_key(of[1]) if of[0] == "power" else factor(of)) == by for of in divisors
+    )
 
 
 def is_zero(difference: Poly) -> bool:

@@ -25,7 +25,9 @@ __all__ = [
     "Part",
     "Poly",
     "by_cases",
+    "cases_of",
     "factor",
+    "first_condition",
     "indicator",
     "of_key",
     "rational",
@@ -52,6 +54,22 @@ MINUS_UNIT: Final = Fraction(-1)
 
 class NotDefined(Exception):
     """An expression without a value, such as an inverse of zero."""
+
+
+class Kept(tuple[Part, ...]):
+    """A tuple that computes its hash and its text once."""
+
+    def __hash__(self) -> int:
+        found = self.__dict__.get("hash")
+        if found is None:
+            found = self.__dict__["hash"] = tuple.__hash__(self)
+        return found
+
+    def __repr__(self) -> str:
+        found = self.__dict__.get("text")
+        if found is None:
+            found = self.__dict__["text"] = tuple.__repr__(self)
+        return found
 
 
 class Poly:
@@ -118,7 +136,7 @@ class Poly:
         """The terms in one order."""
         if self._key is None:
             listed = [(tuple(sorted(m, key=repr)), c) for m, c in self.terms.items()]
-            self._key = tuple(sorted(listed, key=repr))
+            self._key = Kept(sorted(listed, key=repr))
         return self._key
 
     @property
@@ -159,7 +177,7 @@ def rational(number: int | Fraction) -> Poly:
 @lru_cache(maxsize=2**16)
 def factor(of: Factor, exponent: int | Fraction = 1) -> Poly:
     """Return a polynomial that is one power of one factor."""
-    return Poly({frozenset([(of, UNIT if exponent == 1 else Fraction(exponent))]): UNIT})
+    return Poly({frozenset([(Kept(of), UNIT if exponent == 1 else Fraction(exponent))]): UNIT})
 
 
 def of_key(key: Key) -> Poly:
@@ -216,20 +234,29 @@ def indicator(kind: str, key: Key) -> Poly:
 
 def by_cases(function: Callable[[Poly], Poly], argument: Poly) -> Poly:
     """Return a function of a polynomial without indicators in the function's argument."""
-    conditions = [of for m in argument.terms for of, _ in m if of[0] == "indicator"]
-    if not conditions:
+    first = first_condition(argument)
+    if first is None:
         return function(argument)
-    first = min(conditions, key=repr)
+    yes, no = (by_cases(function, case) for case in cases_of(argument, first))
+    condition = factor(first)
+    return no + condition * (yes - no)
+
+
+def first_condition(argument: Poly) -> Factor | None:
+    """Return the first of a polynomial's indicators; None if it has none."""
+    conditions = [of for m in argument.terms for of, _ in m if of[0] == "indicator"]
+    return min(conditions, key=repr, default=None)
+
+
+def cases_of(argument: Poly, condition: Factor) -> tuple[Poly, Poly]:
+    """Return what a polynomial is where an indicator is 1, and where it is 0."""
     holds = Poly({})
     fails: dict[Monomial, Fraction] = {}
     for monomial, coefficient in argument.terms.items():
-        if any(of == first for of, _ in monomial):
-            rest = frozenset((of, e) for of, e in monomial if of != first)
+        if any(of == condition for of, _ in monomial):
+            rest = frozenset((of, e) for of, e in monomial if of != condition)
             holds = holds + Poly({rest: coefficient})
         else:
             fails[monomial] = coefficient
     otherwise = Poly(fails)
-    holds = holds + otherwise
-    yes, no = by_cases(function, holds), by_cases(function, otherwise)
-    condition = factor(first)
-    return no + condition * (yes - no)
+    return holds + otherwise, otherwise

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Final
 
 from pypm.laws.forms import functions
-from pypm.laws.forms.functions import never_zero, power
+from pypm.laws.forms.functions import never_zero, power, vanishing
 from pypm.laws.forms.polynomials import (
     MINUS_INFINITY,
     ONE,
@@ -125,10 +125,11 @@ class SymbolicAlgebra:
             return rational(1)
         if never_zero(value) or self.is_least(value, 1) or self.is_least(-value, 1):
             return rational(0)
-        if _infinite(value):
+        value = vanishing(value)
+        lowest = _lowest(value)
+        if lowest is None and _infinite(value):
             return rational(0)
-        lead = min(value.terms.items(), key=lambda t: repr(sorted(t[0], key=repr)))[1]
-        return indicator("zero", value.scaled(1 / lead).key)
+        return indicator("zero", (value if lowest is None else lowest).key)
 
     def choose(self, condition: Poly, yes: Callable[[], Poly], no: Callable[[], Poly]) -> Poly:
         """Return one of two values, by cases where the condition is not known."""
@@ -234,6 +235,22 @@ class SymbolicAlgebra:
             return whole - 1, rest + by
         whole = factor(("function", "floor", index.key, by.key))
         return whole, index - whole * by
+
+
+def _lowest(value: Poly) -> Poly | None:
+    """Return the difference of a maximum and minus infinity, if a value is that and what is finite:
+    zero if all of the maximum's values are minus infinity. None for others.
+    """
+    infinite = frozenset([(MINUS_INFINITY, Fraction(1))])
+    parts = {m: c for m, c in value.terms.items() if MINUS_INFINITY[0] in repr(m)}
+    if len(parts) != 2 or parts.pop(infinite, 0) != -1:
+        return None
+    ((monomial, coefficient),) = parts.items()
+    ((of, exponent), *others) = monomial
+    is_largest = of[0] == "max" or of[:2] == ("function", "max")
+    if others or not is_largest or not coefficient == exponent == 1:
+        return None
+    return Poly({monomial: Fraction(1), infinite: Fraction(-1)})
 
 
 def _infinite(value: Poly) -> Fraction | None:

@@ -145,7 +145,7 @@ def _scores(
     if dropout_p:
         raise NoMeaning("dropout")
     a = c.algebra
-    factor = a.power(a.scalar(q.shape[-1]), -HALF) if scale is None else c.number(scale)
+    factor = _factor(c, q, scale)
     scores = each(lambda s: s * factor, matmul(c, q, turned(k)))
     if is_causal:
         scores = _causal(a, scores)
@@ -186,6 +186,45 @@ def _flash_attention(
     return _attention(c, q, k, v, mask, **attributes), sums
 
 
+def _flash_gradients(
+    c: Site,
+    grad: Indexed,
+    q: Indexed,
+    k: Indexed,
+    v: Indexed,
+    out: Indexed,
+    sums: Indexed,
+    mask: Indexed | None = None,
+    *,
+    scale: Given = None,
+    **attributes: Given,
+) -> tuple[Indexed, ...]:
+    """Return the gradients of queries, keys and values, by the results of `_flash_attention`."""
+    a = c.algebra
+    scores = _scores(c, q, k, mask, scale=scale, **attributes)
+    weights = Indexed(scores.shape, lambda p: a.exp(scores.value(*p) - sums.value(*p[:-1])))
+    products = each(lambda x, y: x * y, grad, out)
+    to_weights = matmul(c, grad, turned(v))
+    factor = _factor(c, q, scale)
+
+    def at(p: Shape) -> Scalar:
+        average = a.total(out.shape[-1], lambda i: products.value(*p[:-1], i))
+        return weights.value(*p) * (to_weights.value(*p) - average) * factor
+
+    to_scores = Indexed(scores.shape, at)
+    return (
+        matmul(c, to_scores, k),
+        matmul(c, turned(to_scores), q),
+        matmul(c, turned(weights), grad),
+    )
+
+
+def _factor(c: Site, q: Indexed, scale: Given) -> Scalar:
+    """Return the factor of scores."""
+    a = c.algebra
+    return a.power(a.scalar(q.shape[-1]), -HALF) if scale is None else c.number(scale)
+
+
 def _causal(a: Algebra, scores: Indexed) -> Indexed:
     """Return scores, minus infinity where the key is after the query."""
 
@@ -212,4 +251,5 @@ NORMS: Final[dict[str, Meaning]] = {
     "aten.instance_norm": _instance_norm,
     "aten.scaled_dot_product_attention": _attention,
     "aten._scaled_dot_product_flash_attention_for_cpu": _flash_attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": _flash_gradients,
 }

@@ -139,7 +139,18 @@ def _softplus(c: Site, x: Indexed, beta: Scalar) -> Indexed:
     return each(lambda v: a.log(a.exp(v * beta) + 1) * a.power(beta, -1), x)
 
 
-_TRUTHS: Final = ("gt", "lt", "ge", "le", "eq", "ne", "logical_not", "logical_and", "logical_or")
+_TRUTHS: Final = (
+    "gt",
+    "lt",
+    "ge",
+    "le",
+    "eq",
+    "ne",
+    "any",
+    "logical_not",
+    "logical_and",
+    "logical_or",
+)
 KINDS: Final[Mapping[str, str]] = {
     **{f"aten.{name}": "truth" for name in (*_TRUTHS, "bitwise_not", "bitwise_and", "bitwise_or")},
     **dict.fromkeys(("aten.arange", "prims.iota"), "whole"),

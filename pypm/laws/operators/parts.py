@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 import torch
 
+from pypm.fx.operators.arguments import CHILD
 from pypm.laws.algebra import (
     Algebra,
     Given,
@@ -47,12 +48,19 @@ def _same(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
 def _cast(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
     dtype = attributes.get("dtype")
     if others or not isinstance(dtype, torch.dtype):
-        kind = "real"  # of a cast without a type, patterns ask that it be floating-point
-    else:
-        kind = kind_of(dtype)
-    if kind != "real" and x.kind == "real":
-        raise NoMeaning("a cast to integers")
-    return Indexed(x.shape, lambda p: x.value(*p), kind=kind)
+        return Indexed(x.shape, lambda p: x.value(*p))  # patterns ask that it be floating-point
+    kind = kind_of(dtype)
+    if kind == "truth" and x.kind == "real":
+        raise NoMeaning("a cast to truth values")
+    is_narrow = dtype.is_floating_point and dtype.itemsize == 1
+    rounds = is_narrow or (kind == "whole" and x.kind == "real")
+    name = f"to {dtype}".replace("torch.", "")
+
+    def at(place: Shape) -> Scalar:
+        value = x.value(*place)
+        return c.algebra.function(name, value) if rounds else value
+
+    return Indexed(x.shape, at, kind=kind)
 
 
 def kind_of(dtype: torch.dtype) -> str:
@@ -200,10 +208,10 @@ def _interleaved(
     dim: int | None = None,
     **attributes: Given,
 ) -> Indexed:
-    number = attributes.get("repeats") if times is None else times.rational
+    number = attributes.get("repeats") if times is None else times.value()
     if number is None or dim is None:
         raise NoMeaning("repeats that are a tensor, or of all dimensions")
-    count = c.size(int(number))
+    count = c.algebra.place(number) if times is not None else c.size(int(number))
     shape = (*x.shape[: dim + 1], count, *x.shape[dim + 1 :])
     wide = Indexed(shape, lambda p: x.value(*p[: dim + 1], *p[dim + 2 :]))
     return viewed(c.algebra, wide, c.shape)
@@ -226,14 +234,21 @@ def _padded(
     return found
 
 
-def _got(c: Site, x: Indexed | tuple[Indexed, ...], *, index: Given) -> Indexed:
-    """Return one of several results, or `x[index]` for integers, slices, None and an ellipsis."""
+def _got(c: Site, x: Indexed | tuple[Indexed, ...], *tensors: Indexed, index: Given) -> Indexed:
+    """Return one of several results, or `x[index]`: for integers, slices, None and an ellipsis, or
+    for tensors in some dimensions and all of the others.
+    """
     if isinstance(x, tuple) and isinstance(index, tuple):
         raise SizesDiffer(0, 1)
     if isinstance(x, Pieces):
         return x.at(_counted_up(c, x.count, index))
     if isinstance(x, tuple):
         return x[index]
+    if tensors:
+        if any(one not in (CHILD, ALL) for one in index):
+            raise NoMeaning("an index of tensors and others")
+        left = iter(tensors)
+        return _indexed(c, x, tuple(next(left) if one == CHILD else None for one in index))
     parts = list(index) if isinstance(index, tuple) and index[:1] != ("slice",) else [index]
     if "list" in parts or any(isinstance(one, Indexed) for one in parts):
         raise NoMeaning("an index that is a tensor or a list")
@@ -251,6 +266,9 @@ def _got(c: Site, x: Indexed | tuple[Indexed, ...], *, index: Given) -> Indexed:
         else:
             found = _selected(c, found, dim=dim, index=one)
     return found
+
+
+ALL: Final = ("slice", None, None, None)
 
 
 def _cut(c: Site, x: Indexed, dim: int, start: Given, stop: Given, step: Given) -> Indexed:
@@ -278,6 +296,13 @@ def _filled(c: Site, *others: Given, fill_value: Given = None, **attributes: Giv
     if isinstance(value, Indexed):
         return broadcast(value, c.shape)
     return Indexed(c.shape, lambda _: c.number(value))
+
+
+def _uninitialized(c: Site, *others: Given, **attributes: Given) -> Indexed:
+    def at(place: Shape) -> Scalar:
+        raise NoMeaning("memory that is not initialized")
+
+    return Indexed(c.shape, at)
 
 
 def _counted(
@@ -343,7 +368,25 @@ def _gathered(c: Site, x: Indexed, index: Indexed, *, dim: int, **_: Given) -> I
     return Indexed(index.shape, at)
 
 
+def _opaque(c: Site, *operands: Indexed, name: str, given: tuple[Given, ...]) -> Indexed:
+    """Return a function of tensors and numbers without laws: of sums with weights of its own."""
+    a = c.algebra
+
+    def weighed(number: int, x: Indexed, *place: Index) -> Scalar:
+        if len(place) == x.rank:
+            weight = a.function(f"{name}.{number}", *map(a.scalar, place)) if place else 1
+            return x.value(*place) * weight
+        return a.total(x.shape[len(place)], lambda i: weighed(number, x, *place, i))
+
+    def at(place: Shape) -> Scalar:
+        sums = (weighed(number, x) for number, x in enumerate(operands))
+        return a.function(name, *map(a.scalar, place), *sums, *map(c.number, given))
+
+    return Indexed(c.shape, at)
+
+
 MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
+    "opaque": _opaque,
     **dict.fromkeys(("aten.clone", "aten.contiguous", "aten.alias", "aten.detach"), _same),
     "aten.lift_fresh_copy": _same,
     **dict.fromkeys(("aten.to", "aten._to_copy", "aten.type_as"), _cast),
@@ -376,6 +419,7 @@ MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
     **dict.fromkeys(("aten.zeros", "aten.zeros_like", "aten.new_zeros"), _full(0)),
     **dict.fromkeys(("aten.ones", "aten.ones_like", "aten.new_ones"), _full(1)),
     **dict.fromkeys(("aten.full", "aten.full_like", "aten.new_full"), _filled),
+    "aten.empty": _uninitialized,
     **dict.fromkeys(("aten.arange", "prims.iota"), _counted),
     "aten.tril": _triangle(1),
     "aten.triu": _triangle(-1),

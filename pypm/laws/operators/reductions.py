@@ -56,6 +56,12 @@ def _max(c: Site, x: Indexed, y: Indexed | None = None, **attributes: Given) -> 
     return (_amax(c, x, **attributes),)  # of the places of the maxima nothing is known
 
 
+def _any(c: Site, x: Indexed, *, dim: Given = None, keepdim: bool = False, **_: Given) -> Indexed:
+    if x.kind != "truth":
+        x = each(lambda v: 1 - c.algebra.zero(v), x)
+    return each(lambda n: 1 - c.algebra.zero(n), _sum(c, x, dim=dim, keepdim=keepdim))
+
+
 def _count(c: Site, x: Indexed, dims: tuple[int, ...]) -> Scalar:
     sizes = [c.algebra.scalar(x.shape[d]) for d in dims]
     return reduce(lambda a, b: a * b, sizes, c.algebra.number(1))
@@ -119,6 +125,7 @@ def _vector_norm(
 REDUCTIONS: Final[dict[str, Meaning]] = {
     "aten.sum": _sum,
     "aten.mean": mean,
+    "aten.any": _any,
     "aten.amax": _amax,
     "aten.max": _max,
     "aten.var": lambda c, x, **k: var_mean(c, x, **k)[0],

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from pypm.core.guards import Apply, Attribute, Constant, Expression, Guard, Or
+from pypm.core.guards import Apply, Attribute, Constant, Expression, Guard, Or, Reference
 from pypm.core.traverse import expressions, subexpressions
 
-__all__ = ["is_about_sizes", "lacks_a_dimension"]
+__all__ = ["is_about_sizes", "is_about_values", "lacks_a_dimension"]
 
 OF_STORAGE: Final = frozenset({"dtype", "device", "tags", "is_contiguous", "is_constant"})
 """Attributes on which no value depends over the reals."""
@@ -25,6 +25,11 @@ def is_about_sizes(guard: Guard) -> bool:
     return any(
         isinstance(part, Attribute) and part.attribute not in OF_STORAGE for part in _read(guard)
     )
+
+
+def is_about_values(guard: Guard) -> bool:
+    """Return whether a guard reads anything but types and places in memory."""
+    return is_about_sizes(guard) or any(isinstance(part, Reference) for part in _read(guard))
 
 
 def lacks_a_dimension(guard: Guard, rank_of: Callable[[str], int | None]) -> bool:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import torch
 
 from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
 from pypm.core.terms import VALUE, Value
 from pypm.laws.algebra import Given
-from pypm.laws.patterns.domains import of_argument
+from pypm.laws.patterns.domains import MASKED, TENSOR, of_argument, of_operand
 from pypm.laws.patterns.ways import AppliedOperator, Meant, Names, Spelled, Tree, Way, WayName
 
 __all__ = ["dtype_tests", "uses_of"]
-
-
-MASKED: Final = (
-    "aten.scaled_dot_product_attention",
-    "aten._scaled_dot_product_flash_attention_for_cpu",
-)
-"""Operators whose fourth operand is added if it holds numbers, and hides if it holds truth."""
 
 
 def dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
@@ -46,7 +37,7 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
     def visit(tree: Tree) -> None:
         match tree:
             case WayName():
-                found.setdefault(tree, {})["operand"] = True
+                found.setdefault(tree, {}).setdefault("operand", TENSOR)
             case Meant(definition, actuals):
                 for slot, parameter in zip(actuals, definition.parameters, strict=True):
                     uses = found.setdefault(slot, {})
@@ -56,10 +47,12 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
                 for slot in tree.actuals:
                     found.setdefault(slot, {}).setdefault("spelled", []).append(tree)
             case AppliedOperator(operator, operands):
-                for operand in operands:
+                for at, operand in enumerate(operands):
                     visit(operand)
+                    if isinstance(operand, WayName):
+                        found[operand]["operand"] = of_operand(operator.name, at)
                 if operator.name == "aten.narrow" and isinstance(operands[1], WayName):
-                    found.setdefault(operands[1], {})["place"] = True
+                    found[operands[1]]["place"] = True
                 if operator.name in MASKED and isinstance(operands[3], WayName):
                     found[operands[3]]["mask"] = True
 

@@ -17,31 +17,33 @@ from pypm.core.guards import (
     Holds,
     Or,
     Reference,
-    Tuple,
     evaluate,
     holds,
 )
-from pypm.core.operators import CONS, LITERAL, NIL, Operator
+from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
 from pypm.core.patterns import Definition
-from pypm.core.record_expressions import MakeRecord
-from pypm.core.records import Record, fields_of
-from pypm.core.terms import UNDEFINED, VALUE, Value
+from pypm.core.records import Record
+from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
+from pypm.core.traverse import names as names_in
 from pypm.fx.operators.corrections import named
+from pypm.fx.operators.references import stated_reference
 from pypm.lang.observers import RESULT, Repeats, hidden_by
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
-from pypm.laws.lemmas import Lemma, Lemmas, takes
+from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes
 from pypm.laws.loops import STEP, looped
+from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.operators.meanings import ELEMENTS
+from pypm.laws.patterns.by_reference import by_reference
 from pypm.laws.patterns.hidden import Hidden, new_group
 from pypm.laws.patterns.operator_dims import count_dims
+from pypm.laws.patterns.inversion import parts_of_expression
 from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
-from pypm.laws.patterns.unknown_guards import is_about_sizes, lacks_a_dimension
+from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
 from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of
 from pypm.laws.patterns.ways import (
     AppliedOperator,
     Argument,
-    Choices,
     Entered,
     Impossible,
     Meant,
@@ -80,6 +82,7 @@ class Valuation:
         self._world = formulas.world
         self._lemmas = lemmas
         self._given = dict(given)
+        self._solve_given()
         self._results: dict[Spelled, Given] = {}
         self._bound: dict[WayName, Given] = {}
         """Values that calls bind."""
@@ -87,29 +90,47 @@ class Valuation:
         self._under_way: set[WayName] = set()
         self._equal: list[tuple[Given, Given]] = []
         """Values that views make equal: checked last, since guards say more of them."""
+        self._ors: dict[tuple[int, int], int] = {}
+        """Sides of guards with several, by their identity: those that were chosen."""
         self._whole: list[tuple[Given, Given]] = []
         """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
         self.shapes: dict[WayName, tuple[Given, ...]] = {}
         """Shapes that are known beforehand."""
-        for slot, value in given.items():
-            self._take_apart(slot, value)
-        self._variables = Variables(way, formulas, lemmas.domains, [*given.values()])
+        self._variables = Variables(way, formulas, lemmas, [*given.values()])
         self.dtypes = self._variables.dtypes
         self._uses = self._variables.uses
         self._aliases = {
             tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, WayName)
         }
 
-    def _take_apart(self, slot: WayName, value: Given) -> None:
-        """Give the parts of a given value to the names of which the way makes it."""
-        for expression, names in slot.lets:
-            for name, part in _parts(expression, value):
-                if names[name] not in self._given:
-                    self._given[names[name]] = part
-                    self._take_apart(names[name], part)
-
     def _pick(self, options: Sequence[Given], label: str) -> Given:
         return self._way.choices.pick(lambda: options, label)
+
+    # --- given values ---
+
+    def _solve_given(self) -> None:
+        """Find the values of the names from which given values are made. Raises NotMatched."""
+        todo = [slot for slot in self._given if slot.lets]
+        while todo:
+            slot = todo.pop()
+            expression, names = slot.lets[0]
+            for name, value in self._solved(expression, self._given[slot]):
+                part = names[name]
+                if part not in self._given:
+                    self._given[part] = value
+                    todo += [part] * bool(part.lets)
+
+    def _solved(self, expression: Expression, value: Given) -> list[tuple[str, Given]]:
+        """Return names with the values that they have if an expression has this one."""
+        fields: dict[str, dict[str, Given]] = {}
+        found: list[tuple[str, Given]] = []
+        for part, own in parts_of_expression(expression, value, self._way.choices):
+            match part:
+                case Reference(name):
+                    found.append((name, own))
+                case Attribute(name, attribute) if isinstance(value, Record):
+                    fields.setdefault(name, {})[attribute] = own
+        return [*found, *((name, Record(known)) for name, known in fields.items())]
 
     # --- guards ---
 
@@ -120,8 +141,11 @@ class Valuation:
                 self._unify(value, self._argument(slot.arguments[VALUE]))
         for guard, names in self._way.guards:
             self._guard(guard, names)
+        for guard, names in self._way.shared:
+            if all(names[name] in self._known for name in names_in(guard)):
+                self._guard(guard, names)
         failed: NotMatched | None = None
-        for one, two in (*equal, *self._equal):
+        for one, two in (*equal, *self._equal, *self._world.views):
             try:
                 self._unify(one, two)
             except NotMatched as why:  # another equation may say more
@@ -144,9 +168,17 @@ class Valuation:
             raise NotMatched("a guard")
         match guard:
             case Or(left, right):
-                known = self._holds(left, names) if is_of_none(left) else None
+                if is_of_none(left):
+                    known = self._holds(left, names)
+                elif not is_about_values(guard):
+                    known = self._holds(guard, names) is not False
+                else:
+                    known = None
                 if known is None:  # whatever the sizes: choices depend on choices alone
-                    self._guard((left, right)[self._pick((0, 1), "or")], names)
+                    place = id(guard), id(names)
+                    if place not in self._ors:
+                        self._ors[place] = self._pick((0, 1), "or")
+                    self._guard((left, right)[self._ors[place]], names)
                 elif not known:
                     self._guard(right, names)
                 return
@@ -175,7 +207,7 @@ class Valuation:
         return holds(guard, self._subjects(names))
 
     def _evaluate(self, expression: Expression, names: Names) -> Value:
-        return evaluate(expression, self._subjects(names))
+        return all_made(evaluate(expression, self._subjects(names)))
 
     def _subjects(self, names: Names) -> Callable[[str], GuardedName]:
         return lambda name: GuardedName(
@@ -188,10 +220,22 @@ class Valuation:
             return self.dtypes.get(slot, UNDEFINED)
         if name in ("device", "tags", "is_contiguous"):
             return UNDEFINED
+        if self._is_variable(slot):
+            field = self._variables.field(slot, name)
+            if isinstance(field, Formula):
+                known = partial(known_attribute, self._formulas, field)
+                return GuardedName(lambda: field, known)
+            if field is not UNDEFINED:
+                return field
         value = self.value(slot)
         if isinstance(value, Formula) and name not in SHAPES and self._is_opaque(slot):
             return UNDEFINED
         return known_attribute(self._formulas, value, name)
+
+    def _is_variable(self, slot: WayName) -> bool:
+        """Return whether a name stands for anything that its uses allow."""
+        is_said = slot.lets or slot.described or VALUE in slot.arguments
+        return not is_said and slot not in self._given and "spelled" not in self._uses.get(slot, {})
 
     def _is_opaque(self, slot: WayName) -> bool:
         """Return whether what computes a value is not to be looked at: others may as well."""
@@ -287,7 +331,7 @@ class Valuation:
                 return self._repeated(tree)
             case Meant(definition, actuals):
                 self._hide(tree)
-                return self._meant(definition, tuple(map(self.value, actuals)), slot)
+                return self._meant(definition, actuals, slot)
             case Spelled():
                 return self._called(tree)
             case AppliedOperator(operator, operands):
@@ -305,7 +349,8 @@ class Valuation:
             if spelling.lemma.given == given:
                 spelling.settle(self._world, names)
             replay = spelling.replay(values)
-            found = entered(lemma, values, replay, self._formulas, self._lemmas, self._way.notes)
+            way = Way(replay, self._way.notes)
+            found = entered(lemma, values, way, self._formulas, self._lemmas)
             self._results[call] = found.result
             for slot, one, other in zip(call.actuals, values, found.values, strict=True):
                 if one is UNDEFINED:
@@ -393,25 +438,54 @@ class Valuation:
         return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
 
     def _meant(
-        self, definition: Definition, values: tuple[Given, ...], slot: WayName | None
+        self, definition: Definition, actuals: tuple[WayName, ...], slot: WayName | None
     ) -> Given:
         """Return the meaning of a call. Where it says how the result depends on its own shape, that
         is what guards say, or any of the same elements.
         """
-        mean = partial(
-            self._lemmas.mean, definition, formulas=self._formulas, notes=self._way.notes
-        )
+        is_open = any(map(self._is_open, actuals))
+        early = tuple(map(self._early, actuals))
+        own = self._own_shape(definition, early, is_open)
         if not takes(definition, "shape"):
-            return mean(values)
-        first = values[0]
-        if not isinstance(first, Formula) or is_several(first):
-            return mean((*values, ()))
-        shape = self._shape(self._formulas.sizes(first), slot)
-        self._equal.append((prod(self._formulas.sizes(first)), prod(shape)))
-        found = mean((*values, shape))
+            return self._mean(definition, tuple(map(self.value, actuals)))
+        if own is None:
+            return self._mean(definition, (*map(self.value, actuals), ()))
+        is_own = has_own_shape(definition) and (is_open or slot is None)
+        shape = own if is_own else self._shape(own, slot)
+        if not has_own_shape(definition):
+            self._equal.append((prod(own), prod(shape)))
+        found = self._mean(definition, (*map(self.value, actuals), shape))
         if isinstance(found, Formula):
             self._equal.append((self._formulas.sizes(found), shape))
         return found
+
+    def _is_open(self, slot: WayName) -> bool:
+        """Return whether a value has lists that are not chosen yet."""
+        return (
+            slot not in self._known and self._is_variable(slot) and self._variables.has_lists(slot)
+        )
+
+    def _early(self, slot: WayName) -> Given:
+        is_open = self._is_open(slot)
+        return self._variables.with_empty_lists(slot) if is_open else self.value(slot)
+
+    def _mean(self, definition: Definition, values: tuple[Given, ...]) -> Given:
+        return self._lemmas.mean(definition, values, self._formulas, self._way.notes)
+
+    def _own_shape(
+        self, definition: Definition, values: tuple[Given, ...], is_open: bool
+    ) -> tuple[Given, ...] | None:
+        """Return the shape that the result has if nothing says another, None if there is none.
+
+        Raises SizesDiffer where the meaning fits no lists, if there are open ones.
+        """
+        if is_open or has_own_shape(definition):
+            first = meaning_of(definition, values, self._formulas)
+        else:
+            first = values[0] if values else None
+        if not isinstance(first, Formula) or is_several(first):
+            return None
+        return self._formulas.sizes(first)
 
     def _shape(self, own: tuple[Given, ...], slot: WayName | None) -> tuple[Given, ...]:
         """Return the shape of a view of a tensor of the shape `own`: what guards say, or new."""
@@ -426,6 +500,14 @@ class Valuation:
         said = slot.arguments if slot else {}
         if operator == LITERAL:
             return self._literal(said)
+        reference = stated_reference(operator.name)
+        if reference is not None:
+            found = by_reference(
+                *(operator, reference, trees, said, self._formulas),
+                value=self.tree,
+                argument=self._argument,
+            )
+            return found
         operands = [self.tree(tree) for tree in trees]
         if operator in (CONS, NIL):
             return (operands[0], *operands[1]) if operands else ()
@@ -437,6 +519,11 @@ class Valuation:
         attributes: dict[str, Given] = dict.fromkeys(operator.attribute_defaults, ANYTHING)
         for name, argument in said.items():
             attributes[name] = self._argument(argument)
+        index = attributes.get("index")
+        if operator == GETITEM and isinstance(operands[0], tuple) and isinstance(index, int):
+            return operands[0][index]
+        if attributes.get("dtype") is ANYTHING and slot is not None:
+            attributes["dtype"] = self._variables.said_type(slot) or ANYTHING
         count_dims(operator, operands, attributes)
         if attributes.get("keepdim") is ANYTHING:
             attributes["keepdim"] = self._pick((False, True), "keepdim")
@@ -500,6 +587,19 @@ class Valuation:
 
     # --- variables ---
 
+    def variable(self) -> Formula:
+        """Return a new tensor; others then have its rank."""
+        self._variables.are_alike = True
+        return self._variables.tensor(WayName("result"))
+
+    def _said_value(self, slot: WayName) -> Given:
+        """Return the value to which a guard says that a name is equal, or UNDEFINED."""
+        for guard, names in self._way.guards:
+            match guard:
+                case Equal(Reference(name), other) if names.get(name) is slot:
+                    return self._evaluate(other, names)
+        return UNDEFINED
+
     def _bound_or_leaf(self, slot: WayName) -> Given:
         for call in self._uses.get(slot, {}).get("spelled", ()):
             if self._is_free(slot):
@@ -512,38 +612,22 @@ class Valuation:
         if slot in self._bound:
             return self._bound[slot]
         if VALUE not in slot.arguments:
-            return self._variables.value(slot)
+            try:
+                return self._variables.value(slot)
+            except NoMeaning:
+                found = self._said_value(slot)
+                if found is UNDEFINED:
+                    raise
+                return found
         return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
 
 
-def _parts(expression: Expression, value: Given) -> Iterator[tuple[str, Given]]:
-    """Yield names in an expression that makes tuples and records, with what each stands for."""
-    match expression:
-        case Reference(name):
-            yield name, value
-        case Tuple(parts) if isinstance(value, tuple) and len(parts) == len(value):
-            for part, inner in zip(parts, value, strict=True):
-                yield from _parts(part, inner)
-        case Apply(MakeRecord(fields=names), parts) if isinstance(value, Record):
-            known = fields_of(value)
-            if [*names] == [*known]:
-                for part, inner in zip(parts, known.values(), strict=True):
-                    yield from _parts(part, inner)
-
-
 def entered(
-    lemma: Lemma,
-    values: Sequence[Given],
-    choices: Choices,
-    formulas: Formulas,
-    lemmas: Lemmas,
-    notes: list[Given],
+    lemma: Lemma, values: Sequence[Given], way: Way, formulas: Formulas, lemmas: Lemmas
 ) -> Entered:
-    """Return what a pattern computes by choices, for values of its parameters; `UNDEFINED` stands
+    """Return what a pattern computes in a new way, for values of its parameters; `UNDEFINED` stands
     for those that the pattern binds. Raises NotMatched, NoMeaning.
     """
-    way = Way(choices)
-    way.notes = notes
     definition = lemma.definition
     slots = {name: way.slot(name) for name in definition.parameters}
     result = way.slot("result")
@@ -555,4 +639,4 @@ def entered(
     valuation.settle()
     bound = tuple(map(valuation.value, slots.values()))
     valuation.settle()
-    return Entered(found, bound, tuple(slots.values()), valuation.dtypes, way)
+    return Entered(found, bound, tuple(slots.values()), valuation.dtypes)

@@ -42,6 +42,7 @@ from pypm.core.terms import ARGUMENT, DERIVED, VALUE
 from pypm.core.traverse import alternates, children
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.polynomials import Factor, Poly
+from pypm.laws.patterns.shared_guards import shared_guards
 
 __all__ = [
     "AppliedOperator",
@@ -77,15 +78,15 @@ class Choices:
     labels: list[str] = field(default_factory=list)
     """Names for whose values the choices were made; "" for others."""
     at: int = 0
-    settled: list[tuple[int, Factor, Poly]] = field(default_factory=list)
+    settled: list[tuple[int, Factor, Poly, str]] = field(default_factory=list)
     """Forms of symbols, in the order found, each with the number of choices that it follows from:
-    scripts that begin with these choices find the same.
+    scripts that begin with these choices find the same. And what is a condition of the proof.
     """
 
-    def settle(self, symbol: Factor, form: Poly) -> None:
+    def settle(self, symbol: Factor, form: Poly, condition: str = "") -> None:
         """Note the form that a symbol has to have."""
         before = self.settled[-1][0] if self.settled else 0
-        self.settled.append((max(self.at, before), symbol, form))
+        self.settled.append((max(self.at, before), symbol, form, condition))
 
     def choose(self, count: int, label: str = "") -> int:
         """Return the next choice, below `count`."""
@@ -204,16 +205,18 @@ _Frames: TypeAlias = tuple[Definition, ...]
 class Way:
     """One way through patterns, by choices."""
 
-    def __init__(self, choices: Choices) -> None:
+    def __init__(self, choices: Choices, notes: list[Given] | None = None) -> None:
         self.choices = choices
         self.guards: list[tuple[Guard, Names]] = []
+        self.shared: list[tuple[Guard, Names]] = []
+        """Guards that the patterns that are called have."""
         self.slots: list[WayName] = []
         self.roots: list[Tree] = []
         self.taken: list[Pattern] = []
         """The alternates that were chosen."""
         self.offered: dict[int, tuple[Pattern, str]] = {}
         """All alternates among which was chosen, by identity, each with the pattern it is of."""
-        self.notes: list[Given] = []
+        self.notes = [] if notes is None else notes
         """Lemmas that the values of the way take for granted."""
 
     def slot(self, name: str) -> WayName:
@@ -281,6 +284,8 @@ class Way:
     def called(self, definition: Definition, around: _Frames, slots: tuple[WayName, ...]) -> Tree:
         """Return a call of a definition."""
         if definition.means is not None:
+            names = dict(zip(definition.parameters, slots, strict=True))
+            self.shared += [(guard, names) for guard in shared_guards(definition)]
             return Meant(definition, slots)
         return Spelled(definition, around, slots)
 
@@ -363,4 +368,3 @@ class Entered:
     values: tuple[Given, ...]
     slots: tuple[WayName, ...]
     dtypes: Mapping[WayName, torch.dtype]
-    way: Way

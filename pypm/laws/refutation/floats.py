@@ -49,7 +49,9 @@ class Floats:
         return found if isinstance(found, float) else math.nan
 
     def function(self, name: str, *values: float) -> float:
-        """Return a function by its name."""
+        """Return a function by its name; NaN for one that is not known."""
+        if name not in FUNCTIONS:
+            return math.nan
         return float(FUNCTIONS[name](*values) if len(values) > 1 or name != "max" else values[0])
 
     def positive(self, value: float) -> float:

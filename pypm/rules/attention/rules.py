@@ -5,12 +5,13 @@ from functools import partial
 import torch
 
 from pypm import decline, pattern, predicate, rule
-from pypm.fx import GETITEM, aten, metadata, trained
+from pypm.fx import metadata, trained
 from pypm.kernels.attention import attention, products, unsupported
 from pypm.rules.attention.layouts import arranged, heads_of, of_rank_four
 from pypm.rules.attention.patterns import Attention, DroppedAttention
 from pypm.rules.attention.score_steps import LOW, causally, fold, may_fill_rows, over
 from pypm.rules.attention.scores.addends import numbers_added
+from pypm.rules.vocabulary.fused_attention import Fused
 from pypm.rules.vocabulary.types import holds
 
 
@@ -19,6 +20,8 @@ def agree(lk, lv, q, k, v):
     """Return whether the shapes of q, k and v may be those of attention: their ranks agree, and
     keys have as many heads as values. With an einsum in `lk` or `lv`, they may differ.
     """
+    if len(q) not in (3, 4, 5):
+        return False
     if "," in lk or "," in lv or not len(q) == len(k) == len(v) == 4:
         return "," in lk or (len(q) == len(k) and ("," in lv or len(q) == len(v)))
     heads = k[2 if lk == "BTGD" else 1], v[2 if lv else 1]
@@ -108,14 +111,7 @@ def unknown_or_empty(q, k):
 def CalledAttention(q, k, v, mask, causal, scale):
     assert q.rank == k.rank == v.rank == 4
     assert q.dtype == torch.float32 or q.dtype == torch.float64  # narrower scores would be rounded
-    return aten.scaled_dot_product_attention(
-        q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=False
-    ) | GETITEM(
-        aten._scaled_dot_product_flash_attention_for_cpu(
-            q, k, v, 0.0, causal, attn_mask=mask, scale=scale
-        ),
-        0,
-    )
+    return Fused(q, k, v, mask, causal, scale, False)
 
 
 @rule(CalledAttention, pays="sometimes")

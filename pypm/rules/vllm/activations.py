@@ -7,6 +7,7 @@ from pypm.fx import GETITEM
 from pypm.rules.rotary import are_pairs
 from pypm.rules.vllm.eight_bits import InGroups, Static, room, shaped
 from pypm.rules.vllm.operators import C, fused
+from pypm.rules.vllm.references import gated
 from pypm.rules.vocabulary.activations import Silu
 from pypm.rules.vocabulary.indexing import Taken
 from pypm.rules.vocabulary.shapes import Cast, NoOpOrRounding, Rows, Wide
@@ -14,7 +15,7 @@ from pypm.rules.vocabulary.shapes import Cast, NoOpOrRounding, Rows, Wide
 MISFIT = "the kernels take rows of 16 or 32 bits"
 
 
-@pattern
+@pattern(means=gated)
 def SiluAndMul(x):
     return GETITEM(C.silu_and_mul(_, x), 1)
 

@@ -6,12 +6,8 @@ from pypm import pattern, predicate, var
 from pypm.fx import GETITEM, metadata, same_shape
 from pypm.rules.quantization import Column, Largest, Saturated, Step
 from pypm.rules.vllm.operators import C
+from pypm.rules.vllm.references import LEAST, TOP, TYPE, in_rows, quantized
 from pypm.rules.vocabulary.shapes import Wide
-
-TYPE = torch.float8_e4m3fn
-TOP = torch.finfo(TYPE).max
-LEAST = 1 / (TOP * 512)
-"""The least scale of a row that vLLM's kernels compute."""
 
 
 @predicate
@@ -20,12 +16,12 @@ def near(x, y):
     return abs(x - y) <= 1e-6 * abs(y)
 
 
-@pattern
+@pattern(means=quantized)
 def Stepped(x, c):  # x / c, saturating
     return Saturated(x, c, -TOP, TOP)
 
 
-@pattern
+@pattern(means=quantized)
 def Static(x, scale):  # with one scale that is given
     q = GETITEM(C.static_scaled_fp8_quant(_, x, scale, _), 1)
     assert q.dtype == TYPE and scale.numel() == 1
@@ -46,7 +42,7 @@ def StepOf(x):  # the scale of each row, written out
     return s
 
 
-@pattern
+@pattern(means=in_rows)
 def InRows(x):  # with a scale for each row
     q = GETITEM(C.dynamic_per_token_scaled_fp8_quant(_, x, _, None), 1)
     assert q.dtype == TYPE

@@ -4,18 +4,20 @@ from math import prod
 
 import torch
 
-from pypm import decline, let, pattern, rule, var
+from pypm import decline, pattern, rule, var
 from pypm.fx import GETITEM, same_shape
 from pypm.rules.norm import AnyRMS
 from pypm.rules.vllm.eight_bits import InGroups, InRows, ScaleOfRows, Static, room, shaped
 from pypm.rules.vllm.operators import IR, C, fused, given_up, last_reader
+from pypm.rules.vllm.references import normed, normed_sum
 from pypm.rules.vocabulary.shapes import Rows
 
 # --- norms ---------------------------------------------------------------------------------------
 
 
-@pattern
+@pattern(means=normed)
 def Norm(x, w, eps):
+    assert w is None or w.shape == x.shape[-1:]
     return IR.rms_norm(x, w, eps, None) | GETITEM(C.rms_norm(_, x, w, eps), 1)
 
 
@@ -24,45 +26,30 @@ def Norm(x, w, eps):
     offset = var()
     y = AnyRMS(x, w, offset, eps)
     assert offset == 0 and y.dtype == x.dtype
+    assert w is None or w.shape == x.shape[-1:]
     return y
 
 
-@pattern
-def NormAndSum(x, r, w, eps, at):  # two results: number `at` is the norm, the next one is x + r
-    let(at=0)
-    return IR.fused_add_rms_norm(x, r, w, eps, None)
-
-
-@pattern
-def NormAndSum(x, r, w, eps, at):
-    let(at=1)
-    return C.fused_add_rms_norm(x, r, w, eps)
-
-
-@pattern
-def NormOfSum(x, r, w, eps):
-    at, i = var(), var()
-    y = GETITEM(NormAndSum(x, r, w, eps, at), i)
-    assert i == at
-    return y
-
-
-@pattern
+@pattern(means=normed_sum)
 def NormOfSum(x, r, w, eps):
     return Norm(x + r, w, eps)
 
 
 @pattern
+def NormOfSum(x, r, w, eps):
+    y = IR.fused_add_rms_norm(x, r, w, eps, None)
+    return GETITEM(y, 0) | GETITEM(C.fused_add_rms_norm(x, r, w, eps), 1)
+
+
+@pattern(means=lambda x, r, w, eps: x + r)
 def Sum(x, r, w, eps):
-    at, i = var(), var()
-    y = GETITEM(NormAndSum(x, r, w, eps, at), i)
-    assert i == at + 1
-    return y
+    return x + r
 
 
 @pattern
 def Sum(x, r, w, eps):
-    return x + r
+    y = IR.fused_add_rms_norm(x, r, w, eps, None)
+    return GETITEM(y, 1) | GETITEM(C.fused_add_rms_norm(x, r, w, eps), 2)
 
 
 MISFIT = "the kernels take one type of 16 or 32 bits, and a weight for each column"

@@ -8,7 +8,7 @@ import operator
 import torch
 
 from pypm import decline
-from pypm.fx import Namespace, Reading, declare, metadata
+from pypm.fx import Namespace, Reading, declare, metadata, reference_in_proof
 
 C = Namespace(
     "_C",
@@ -75,6 +75,9 @@ def fused(name, *operands):
 
     The call is functional and of torch's first form, the one that vLLM turns into a call in place.
     """
+    reference = reference_in_proof(f"_C.{name}") or reference_in_proof(f"vllm.{name}")
+    if reference is not None:
+        return [*reference(*operands)[1:]]
     packet = getattr(torch.ops._C, name, getattr(torch.ops.vllm, name, None))
     if packet is None:
         return decline(f"this vLLM has no kernel `{name}`")

@@ -1,0 +1,112 @@
+"""Maxima and minima in one form: a minimum of maxima, or the opposite of one.
+
+A minimum is the opposite of the maximum of opposites. What is positive and in all terms stands
+outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from itertools import product
+from typing import Final, TypeAlias
+
+from pypm.laws.forms.polynomials import (
+    MINUS_INFINITY,
+    Factor,
+    Monomial,
+    Poly,
+    factor,
+    of_key,
+    rational,
+)
+
+__all__ = ["maximum_of"]
+
+Clauses: TypeAlias = list[frozenset[Poly]]
+"""A minimum of maxima."""
+Positive: TypeAlias = Callable[[Factor, Fraction], bool]
+MOST: Final = 64
+"""The most maxima of which a minimum is made."""
+
+
+def maximum_of(arguments: Iterable[Poly], is_positive: Positive) -> Poly:
+    """Return the maximum of values. `is_positive` says of a power that it is never negative."""
+    clauses = _largest([_clauses(a, is_positive) for a in arguments])
+    if len(clauses) == 1:
+        return _of_clause(clauses[0], is_positive)
+    opposite = _opposite(clauses)
+    if len(opposite) > MOST:
+        return _of_clauses(clauses, is_positive)
+    one, two = _of_clauses(clauses, is_positive), _of_clauses(opposite, is_positive)
+    return one if repr(one.key) <= repr(two.key) else -two
+
+
+def _clauses(value: Poly, is_positive: Positive) -> Clauses:
+    """Return a value as a minimum of maxima."""
+    if len(value.terms) == 1:
+        ((monomial, coefficient),) = value.terms.items()
+        maxima = [of for of, e in monomial if of[:2] == ("function", "max") and e == 1]
+        rest = [(of, e) for of, e in monomial if of[:2] != ("function", "max")]
+        is_one = len(maxima) == 1 and len(rest) == len(monomial) - 1
+        if is_one and all(is_positive(of, e) for of, e in rest):
+            scale = Poly({frozenset(rest): abs(coefficient)})
+            inner = [of_key(key) * scale for key in maxima[0][2:]]
+            largest = _largest([_clauses(a, is_positive) for a in inner])
+            return largest if coefficient > 0 else _opposite(largest)
+    return [frozenset([value])]
+
+
+def _largest(each: Sequence[Clauses]) -> Clauses:
+    """Return the maximum of minima of maxima."""
+    return _reduced(frozenset().union(*chosen) for chosen in product(*each))
+
+
+def _opposite(clauses: Clauses) -> Clauses:
+    """Return the opposite: a maximum of minima, as a minimum of maxima."""
+    return _reduced(frozenset(-a for a in chosen) for chosen in product(*clauses))
+
+
+def _reduced(clauses: Iterable[frozenset[Poly]]) -> Clauses:
+    """Return clauses without those that contain another one, each with one number at most."""
+    found = list(dict.fromkeys(map(_with_one_number, clauses)))
+    return [c for c in found if not any(other < c for other in found)]
+
+
+def _with_one_number(clause: frozenset[Poly]) -> frozenset[Poly]:
+    numbers = {a: a.constant for a in clause if a.constant is not None}
+    known = [n for n in numbers.values() if n is not None]
+    others = frozenset(a for a in clause if a not in numbers and a != factor(MINUS_INFINITY))
+    if not known:
+        return others or clause
+    return others | {rational(max(known))}
+
+
+def _of_clauses(clauses: Clauses, is_positive: Positive) -> Poly:
+    if len(clauses) == 1:
+        return _of_clause(clauses[0], is_positive)
+    return -_of_clause([-_of_clause(clause, is_positive) for clause in clauses], is_positive)
+
+
+def _of_clause(clause: Iterable[Poly], is_positive: Positive) -> Poly:
+    """Return the maximum of some values, with what is positive and in all terms outside."""
+    ordered = sorted(dict.fromkeys(clause), key=repr)
+    if len(ordered) == 1:
+        return ordered[0]
+    terms = [term for a in ordered for term in a.terms.items()]
+    each = [dict(monomial) for monomial, _ in terms]
+    common = {
+        of: min(powers[of] for powers in each)
+        for of in each[0]
+        if all(of in powers for powers in each) and is_positive(of, Fraction(1))
+    }
+    last = max((monomial for monomial, _ in terms), key=_order)
+    largest = max(abs(coefficient) for monomial, coefficient in terms if monomial == last)
+    inverse = Poly({frozenset((of, -e) for of, e in common.items()): 1 / largest})
+    inside = sorted((a * inverse for a in ordered), key=repr)
+    outside = Poly({frozenset(common.items()): largest})
+    return outside * factor(("function", "max", *(a.key for a in inside)))
+
+
+def _order(monomial: Monomial) -> str:
+    return repr(sorted(monomial, key=repr))
