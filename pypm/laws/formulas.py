@@ -99,6 +99,9 @@ class FormulaValues:
         """Return the value of a formula, given those of its operands."""
         if name == "read":
             return self.read(formula, shape)
+        if name == "loop":
+            loop, part, count = formula.attributes.values()
+            return loop.value(self, part, shape, count)
         if name == "number":
             form = formula.attributes["form"]
             found = self.number(form)
@@ -119,8 +122,10 @@ class FormulaValues:
             raise NoMeaning(f"`{name}` has no meaning here: {missing}") from None
         kind = KINDS.get(name)
         if name in MOVES and operands:
-            first = operands[0][0] if isinstance(operands[0], tuple) else operands[0]
-            kind = first.kind
+            first = operands[0]
+            while isinstance(first, tuple):
+                first = first[0] if first else None
+            kind = None if first is None else first.kind
         for part in result if isinstance(result, tuple) else (result,):
             part.kind = kind or part.kind
         return result
@@ -151,6 +156,8 @@ class Formulas:
         self.algebra = SymbolicAlgebra()
         self.references: set[str] = set()
         """Names of kernels whose reference was computed in their place."""
+        self.loops: list[Given] = []
+        """The loops over a symbolic number of steps."""
         self.declined = ""
         """Why the reading of a match declines, though its body may run."""
         self.reads = 0

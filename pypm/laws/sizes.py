@@ -97,10 +97,14 @@ class World:
 
     def place(self) -> Size:
         """Return a new place along a dimension; that it is not 0 or negative is a condition."""
-        self.places += 1
-        found = self.sized(factor(("size", f"p{self.places}")))
+        found = self.item()
         self.conditions[f"{shown(found.form)} >= 1"] = found.form - 1, ">="
         return found
+
+    def item(self) -> Size:
+        """Return the number of an item of a dimension, counted from 1."""
+        self.places += 1
+        return self.sized(factor(("size", f"p{self.places}")))
 
     def real(self) -> Real:
         """Return a new number."""
@@ -265,6 +269,11 @@ SIGNS: Final[dict[str, Callable[[float], bool]]] = {
 }
 """Comparisons with zero."""
 OPPOSITES: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "!=", "!=": "="}
+
+
+def is_of_items(form: Poly) -> bool:
+    """Return whether a form has no symbols but numbers of items."""
+    return all(str(of[1]).startswith("p") for m in form.terms for of, _ in m)
 
 
 def is_number(value: Value) -> bool:

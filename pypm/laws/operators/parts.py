@@ -24,7 +24,7 @@ from pypm.laws.forms.orders import PROBE
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.operators.tensors import broadcast, each, joined, part, permuted, ratio, viewed
 
-__all__ = ["MEANINGS_OF_PARTS", "Meaning", "Site"]
+__all__ = ["MEANINGS_OF_PARTS", "Meaning", "Pieces", "Site"]
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,10 @@ def _flipped(c: Site, x: Indexed, *, dims: Sequence[int]) -> Indexed:
 
 
 def _selected(c: Site, x: Indexed, *, dim: int, index: Given) -> Indexed:
-    at = _counted_up(c, x.shape[dim], index)
+    return _at(x, dim, _counted_up(c, x.shape[dim], index))
+
+
+def _at(x: Indexed, dim: int, at: Index) -> Indexed:
     return Indexed((*x.shape[:dim], *x.shape[dim + 1 :]), lambda p: x.value(*p[:dim], at, *p[dim:]))
 
 
@@ -154,24 +157,34 @@ def _split(c: Site, x: Indexed, *, dim: int = 0, **attributes: Given) -> tuple[I
     return _equal_pieces(c, x, dim, c.size(sizes))
 
 
+class Pieces(tuple[Indexed, ...]):
+    """Pieces of a tensor whose number is a symbol."""
+
+    count: Index
+    at: Callable[[Index], Indexed]
+
+
+def _each_piece(count: Index, at: Callable[[Index], Indexed]) -> tuple[Indexed, ...]:
+    """Return so many pieces, each by its number."""
+    number = count if isinstance(count, int) else count.constant
+    if number is not None:
+        return tuple(map(at, range(int(number))))
+    found = Pieces()
+    found.count, found.at = count, at
+    return found
+
+
 def _equal_pieces(c: Site, x: Indexed, dim: int, size: Index) -> tuple[Indexed, ...]:
     count = ratio(c.algebra, x.shape[dim], size)
-    number = count if isinstance(count, int) else count.constant
-    if number is None:
-        raise NoMeaning("pieces whose number depends on a size")
-    return _pieces(c, x, dim, [size] * int(number))
+    return _each_piece(count, lambda i: part(c.algebra, x, dim, size * i, size))
 
 
-def _chunk(c: Site, x: Indexed, *, chunks: int, dim: int = 0) -> tuple[Indexed, ...]:
-    return _pieces(c, x, dim, [ratio(c.algebra, x.shape[dim], c.size(chunks))] * chunks)
+def _chunk(c: Site, x: Indexed, *, chunks: Given, dim: int = 0, **_: Given) -> tuple[Indexed, ...]:
+    return _equal_pieces(c, x, dim, ratio(c.algebra, x.shape[dim], c.size(chunks)))
 
 
 def _unbound(c: Site, x: Indexed, *, dim: int = 0) -> tuple[Indexed, ...]:
-    size = x.shape[dim]
-    number = size if isinstance(size, int) else size.constant
-    if number is None:
-        raise NoMeaning("pieces whose number or sizes depend on a size")
-    return tuple(_selected(c, x, dim=dim, index=i) for i in range(int(number)))
+    return _each_piece(x.shape[dim], lambda i: _at(x, dim, i))
 
 
 def _unsqueezed(x: Indexed, dim: int) -> Indexed:
@@ -233,6 +246,10 @@ def _got(
     """Return one of several results, or `x[index]`: for integers, slices, None and an ellipsis, or
     for tensors in some dimensions and all of the others.
     """
+    if isinstance(x, tuple) and isinstance(index, tuple):
+        raise SizesDiffer(0, 1)
+    if isinstance(x, Pieces):
+        return x.at(_counted_up(c, x.count, index))
     if isinstance(x, tuple):
         return x[index]
     if tensors:
@@ -406,6 +423,9 @@ MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
     "aten.split": _split,
     "aten.split_with_sizes": _split,
     "aten.chunk": _chunk,
+    "aten.tensor_split": lambda c, x, *, sections, dim=0, **_: _chunk(
+        c, x, chunks=sections, dim=dim
+    ),
     "aten.unbind": _unbound,
     "getitem": _got,
     "aten.cat": lambda c, parts, *, dim=0: joined(c.algebra, parts, dim),

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import unwrap
 from math import prod
 from typing import Final
 
 from pypm.core.guards import (
     And,
+    Apply,
     Attribute,
     Equal,
     Expression,
     Guard,
+    Holds,
     Or,
     Reference,
     evaluate,
@@ -25,12 +28,15 @@ from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
 from pypm.core.traverse import names as names_in
 from pypm.fx.operators.corrections import named
 from pypm.fx.operators.references import stated_reference
+from pypm.lang.observers import RESULT, Repeats, hidden_by
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
-from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes_shape
+from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes
+from pypm.laws.loops import STEP, looped
 from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.by_reference import by_reference
+from pypm.laws.patterns.hidden import Hidden, new_group
 from pypm.laws.patterns.inversion import parts_of_expression
 from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.subjects import (
@@ -56,8 +62,8 @@ from pypm.laws.patterns.ways import (
     Way,
     WayName,
 )
-from pypm.laws.signatures import signed
-from pypm.laws.sizes import Contradiction, form_of, is_number
+from pypm.laws.signatures import signature, signed
+from pypm.laws.sizes import Contradiction, form_of, is_number, is_of_items
 
 __all__ = ["Valuation", "entered"]
 
@@ -138,6 +144,9 @@ class Valuation:
 
     def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
         """Make all guards hold, and these values equal. Raises NotMatched."""
+        for slot, value in self._given.items():
+            if VALUE in slot.arguments and is_number(value):
+                self._unify(value, self._argument(slot.arguments[VALUE]))
         for guard, names in sorted(self._way.guards, key=_is_of_results):
             self._guard(guard, names)
         for guard, names in self._way.shared:
@@ -192,6 +201,11 @@ class Valuation:
                 if one is not UNDEFINED and two is not UNDEFINED:
                     self._unify(one, two, is_said(left, names) and is_said(right, names))
                 return
+            case Holds(Apply(function, (left, right))) if function.name == "is_value":
+                one, two = self._evaluate(left, names), self._evaluate(right, names)
+                if is_number(one) and is_number(two):
+                    self._unify(one, two)
+                    return
         self._world.unequal.clear()
         before = len(self._world.hypotheses)
         known = self._holds(guard, names)
@@ -268,7 +282,7 @@ class Valuation:
     def _computed(self, slot: WayName) -> Given:
         found: Given = UNDEFINED
         if slot.lets:
-            found = self._evaluate(*slot.lets[0])
+            found = self._let(*slot.lets[0])
             if found is UNDEFINED:
                 raise NoMeaning(f"the value of `{slot.name}` is not known")
         elif slot.described:
@@ -281,6 +295,37 @@ class Valuation:
         if given is not UNDEFINED:
             self._agree(found, given)
         return found
+
+    def _let(self, expression: Expression, names: Names) -> Value:
+        """Return the value of a name by its expression. Raises NotMatched where it has none,
+        whatever the sizes.
+        """
+        world = self._world
+        world.unequal.clear()
+        found = self._evaluate(expression, names)
+        if found is not UNDEFINED:
+            return found
+        for one, two in list(world.unequal):  # it may have one where they are equal
+            self._unify(one, two)
+        self._check(expression, names)
+        return found
+
+    def _check(self, expression: Expression, names: Names) -> None:
+        """Reject a way where a function of known values has none, whatever the sizes. Of dimensions
+        of a known size, other ways have the items.
+        """
+        if isinstance(expression, Apply):
+            for argument in expression.arguments:
+                self._check(argument, names)
+            arguments = [self._evaluate(one, names) for one in expression.arguments]
+            if any(value is UNDEFINED for value in arguments):
+                return
+            before = len(self._world.hypotheses)
+            try:
+                unwrap(expression.function.apply)(*arguments)
+            except (LookupError, ValueError) as why:
+                if all(is_of_items(form) for form, _ in self._world.hypotheses[before:]):
+                    raise NotMatched(str(why)) from None
 
     def _agree(self, found: Given, given: Given) -> None:
         """Reject a way that binds a parameter to another kind of value than is given."""
@@ -304,7 +349,10 @@ class Valuation:
         match tree:
             case WayName():
                 return self.value(tree)
+            case Meant(Definition(means=Repeats())):
+                return self._repeated(tree)
             case Meant(definition, actuals):
+                self._hide(tree)
                 return self._meant(definition, actuals, slot)
             case Spelled():
                 return self._called(tree)
@@ -334,6 +382,76 @@ class Valuation:
                     self.dtypes.setdefault(slot, found.dtypes[inner])
         return self._results[call]
 
+    def _hide(self, call: Meant) -> None:
+        """Bind what a call hides to values that observers alone read."""
+        by, names = hidden_by(call.definition.means) or (None, ())
+        parameters = zip(call.definition.parameters, call.actuals, strict=True)
+        slots = {name: slot for name, slot in parameters if name in names}
+        if by is not None and all(map(self._is_free, slots.values())):
+            label = f"({by.__name__})"
+            group = new_group(by, lambda options: self._pick(options, label), self._formulas)
+            self._bound |= {s: Hidden(name, group, self._formulas) for name, s in slots.items()}
+
+    def _repeated(self, call: Meant) -> Given:
+        """Return what the steps of a loop compute, which also binds names."""
+        if call not in self._results:
+            self._results[call] = self.repeated(call)
+            names = zip(call.definition.parameters, call.actuals, strict=True)
+            number = call.definition.means.number
+            values = [
+                self._world.size() - 1 if name == number else self._now(slot)
+                for name, slot in names
+            ]  # for any number of steps
+            self._way.notes.append(Lemma(call.definition, (), signature(values)))
+        return self._results[call]
+
+    def repeated(self, call: Meant) -> Given:
+        """Return what the steps of a loop compute; names that stand for nothing yet are bound."""
+        means: Repeats = call.definition.means
+        step = call.definition.given[means.step]
+        slots = dict(zip(call.definition.parameters, call.actuals, strict=True))
+        number = slots[means.number]
+        if self._is_free(number):
+            self._bound[number] = self._world.size() - 1
+        if any(self._is_free(slots[name]) for name in means.call if name != means.number):
+            self._entered(step, means.call, {**slots, means.number: self._world.sized(STEP)})
+        before = tuple(self._now(slots[name]) for name in means.states)
+
+        def stepped(states: tuple[Formula, ...], at: Given) -> tuple[Formula, tuple[Formula, ...]]:
+            known = dict(zip(means.states, states, strict=True))
+            result, own = self._entered(step, means.call, {**slots, **known, means.number: at})
+            after = {**own, RESULT: result}
+            return result, tuple(after[name] for name in means.states.values())
+
+        count = self._now(number) + 1
+        _, after = looped(self._formulas, stepped, before, count)
+        return after[[*means.states.values()].index(RESULT)]
+
+    def _now(self, slot: WayName) -> Given:
+        """Return the value of a name that a call may just have bound."""
+        return self._bound[slot] if slot in self._bound else self.value(slot)
+
+    def copied(self, values: Sequence[Given]) -> tuple[WayName, ...]:
+        """Return new names for values."""
+        slots = tuple(self._way.slot("copy") for _ in values)
+        self._given |= dict(zip(slots, values, strict=True))
+        return slots
+
+    def _entered(
+        self, step: Definition, names: Sequence[str], values: Mapping[str, Given]
+    ) -> tuple[Given, dict[str, Given]]:
+        """Return the result of a call, and the values that its arguments then have. Each is a slot,
+        or a value; others are bound.
+        """
+        slots = {}
+        for name in names:
+            value = values.get(name, UNDEFINED)
+            slots[name] = value if isinstance(value, WayName) else self._way.slot(name)
+            if not isinstance(value, WayName) and value is not UNDEFINED:
+                self._given[slots[name]] = value
+        found = self.tree(self._way.called(step, (), tuple(slots.values())))
+        return found, {name: self._now(slot) for name, slot in slots.items()}
+
     def _is_free(self, slot: WayName) -> bool:
         """Return whether nothing but calls says the value of a name."""
         if slot in self._known or slot in self._given or slot in self._bound:
@@ -352,7 +470,7 @@ class Valuation:
         is_open = any(map(self._is_open, actuals))
         early = tuple(map(self._early, actuals))
         own = self._own_shape(definition, early, is_open)
-        if not takes_shape(definition):
+        if not takes(definition, "shape"):
             return self._mean(definition, tuple(map(self.value, actuals)))
         if own is None:
             return self._mean(definition, (*map(self.value, actuals), ()))
@@ -511,6 +629,11 @@ class Valuation:
         for call in self._uses.get(slot, {}).get("spelled", ()):
             if self._is_free(slot):
                 self._called(call)
+        for call in self._uses.get(slot, {}).get("meant", ()):
+            if self._is_free(slot) and isinstance(call.definition.means, Repeats):
+                self._repeated(call)
+            elif self._is_free(slot):
+                self._hide(call)
         if slot in self._bound:
             return self._bound[slot]
         if VALUE not in slot.arguments:
