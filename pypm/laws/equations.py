@@ -16,7 +16,7 @@ from pypm.laws.forms.printing import shown
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.patterns.ways import Choices, NotMatched
+from pypm.laws.patterns.ways import Choices, Impossible, NotMatched
 from pypm.laws.sizes import Assumed, Contradiction, World, form_of
 from pypm.laws.verdicts import Parted
 
@@ -64,6 +64,8 @@ def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Buil
             try:
                 return build(world)
             except SizesDiffer as differ:
+                if not world.has_choices and all(type(n) is int for n in differ.sizes):
+                    raise Impossible("ranks that differ") from None
                 world.unify(*differ.sizes)
             except Indivisible as differ:
                 _ = world.sized(form_of(differ.sizes[0])) // world.sized(form_of(differ.sizes[1]))

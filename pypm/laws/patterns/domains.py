@@ -38,6 +38,7 @@ __all__ = [
     "MASKED",
     "MEANT",
     "NUMBER",
+    "ORDER",
     "PLACE",
     "SHAPE",
     "SIZE",
@@ -58,6 +59,7 @@ NUMBER: Final = "number"
 TENSOR: Final = "tensor"
 SIZE: Final = "size"
 PLACE: Final = "place"
+ORDER: Final = "order"
 SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
@@ -105,6 +107,26 @@ TRUTHS: Final = frozenset(
     }
 )
 """Arguments that are truth values."""
+ITEM: Final = "item"
+LAST_ITEM: Final = "item from the end"
+INDEX: Final = "index"
+ALL: Final = ("slice", None, None, None)
+_DIM: Final[Domain] = {dim: dim for dim in range(4)}
+_ITEM: Final[Domain] = {ITEM: ITEM, LAST_ITEM: LAST_ITEM, 0: 0, 1: 1}
+OF_ONE_DIM: Final[Mapping[str, Mapping[str, Domain]]] = {
+    "aten.select": {"dim": _DIM, "index": _ITEM},
+    "aten.slice": {"dim": _DIM, "start": {PLACE: PLACE, 0: 0, 1: 1}, "step": {1: 1}},
+    "aten.narrow": {"dim": _DIM},
+    "aten.unbind": {"dim": _DIM},
+    "aten.split": {"dim": _DIM, "split_size": {1: 1, SIZE: SIZE}},
+    "aten.split_with_sizes": {"dim": _DIM, "split_sizes": {1: 1, SIZE: SIZE}},
+    "aten.chunk": {"dim": _DIM, "chunks": {SIZE: SIZE}},
+    "aten.tensor_split": {"dim": _DIM, "sections": {SIZE: SIZE}},
+    "aten.stack": {"dim": _DIM},
+    "aten.cat": {"dim": _DIM},
+    "getitem": {"index": {**_ITEM, INDEX: INDEX}},
+}
+"""Arguments of operators on one dimension: any of the first four, and one item of it."""
 ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "neg", "pow", "ratio"})
 
 
@@ -293,6 +315,8 @@ def _called(pattern: Mu | Call, frames: _Frames) -> tuple[Definition | None, _Fr
 
 def of_argument(name: str, operator: str = "") -> Domain:
     """Return the kinds of values that an argument of an operator may have, by its name."""
+    if operator in OF_ONE_DIM and name in OF_ONE_DIM[operator]:
+        return OF_ONE_DIM[operator][name]
     if name in NUMBERS:
         return {NUMBER: NUMBER} | ({None: None} if name == "scale" else {})
     if name in PLACES:
@@ -300,7 +324,9 @@ def of_argument(name: str, operator: str = "") -> Domain:
     if name in SIZES:
         return {SIZE: SIZE}
     if name in TRUTHS:
-        return {False: False, True: True}
+        return {exact(value): value for value in (False, True)}
+    if name == "dims" and operator == "aten.permute":
+        return {ORDER: ORDER}
     if name == "equation":
         return {equation: equation for equation in EQUATIONS}
     if name == "dim" and operator in OVER_DIMS:
