@@ -156,7 +156,7 @@ class Variables:
             return self._world.place()
         if chosen in (ITEM, LAST_ITEM):
             return self._place(chosen)
-        if isinstance(chosen, tuple) and isinstance(chosen[-1], str):
+        if isinstance(chosen, tuple) and chosen and isinstance(chosen[-1], str):
             return (*chosen[:-1], self._place(chosen[-1]))
         if chosen is SHAPE:
             return tuple(self._world.size() for _ in self._pick(self._shapes(), slot.name))
