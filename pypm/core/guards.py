@@ -65,6 +65,8 @@ class Function:
 
     name: str
     apply: Callable[..., Value] = field(compare=False, repr=False)
+    limit: float | None = field(default=None, compare=False, repr=False)
+    """The number for which, in proofs, one is taken that this holds for, or that this returns."""
 
     def __call__(self, *arguments: Value) -> Value:
         return self.apply(*arguments)

@@ -49,7 +49,7 @@ def _maker(names: tuple[str, ...]) -> MakeRecord:
     def make(*values: Value) -> Value:
         return Record(dict(zip(names, values, strict=True)))
 
-    return MakeRecord(f"record({', '.join(names)})", make, names)
+    return MakeRecord(f"record({', '.join(names)})", make, fields=names)
 
 
 @cache
@@ -57,4 +57,4 @@ def _reader(attribute: str) -> Select:
     def read(value: Value) -> Value:
         return attribute_of(value, attribute)
 
-    return Select(f".{attribute}", read, attribute)
+    return Select(f".{attribute}", read, attribute=attribute)

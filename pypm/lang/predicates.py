@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, wraps
 from inspect import unwrap
-from typing import Final
+from typing import Final, overload
 
 from pypm.core.guards import Function
 from pypm.core.records import Record, as_tuple
@@ -15,17 +16,31 @@ from pypm.diagnostics import Diagnostic, RewriteError, Span, raised_at
 __all__ = ["condition", "predicate"]
 
 
-def predicate(function: Callable[..., object]) -> Function:
+@overload
+def predicate(function: Callable[..., object]) -> Function: ...
+
+
+@overload
+def predicate(*, limit: float) -> Callable[[Callable[..., object]], Function]: ...
+
+
+def predicate(
+    function: Callable[..., object] | None = None, *, limit: float | None = None
+) -> Function | Callable[[Callable[..., object]], Function]:
     """Return a function that guards and expressions can call.
 
     Arguments:
         function: a pure Python function of attribute values.
+        limit: a number for which `prove` takes one that the function holds for, or returns: minus
+            infinity for numbers so low that nothing is left beside them. Verdicts say so.
 
     A call has no value, and the guard is unknown, if arithmetic or a lookup fails (ArithmeticError,
     LookupError, ValueError), or if an argument that must be known is a symbolic size (TypeError,
     AttributeError). Any other exception is a mistake in the function. Raises RewriteError for it,
     with its place, when the guard is evaluated, for instance by `rewrite`.
     """
+    if function is None:
+        return lambda function: replace(predicate(function), limit=limit)
 
     @wraps(function)
     def apply(*arguments: Value) -> Value:
@@ -48,7 +63,7 @@ def condition(asked: Function) -> Function:
 
     It raises RewriteError if its result is neither True nor False nor unknown.
     """
-    return Function(asked.name, _checked(asked.apply))
+    return replace(asked, apply=_checked(asked.apply))
 
 
 @lru_cache(maxsize=256)

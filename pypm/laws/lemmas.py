@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from inspect import Parameter, signature
 from typing import Final, Literal, Protocol, TypeAlias
 
 from pypm.core.patterns import Definition
@@ -24,8 +26,9 @@ __all__ = [
     "Lemmas",
     "Make",
     "Outcome",
+    "has_own_shape",
     "outcome_of",
-    "takes_shape",
+    "takes",
     "tried",
 ]
 
@@ -147,9 +150,22 @@ class Lemmas(Protocol):
         """Return spellings, to be replayed, of which each other one is equal to one."""
 
 
-def takes_shape(definition: Definition) -> bool:
-    """Return whether a meaning is given the shape of its result, as `shape`."""
-    assert definition.means is not None
-    code = getattr(definition.means, "__code__", None)
-    names = code.co_varnames[: code.co_argcount] if code is not None else ()
-    return "shape" in names and "shape" not in definition.parameters
+def takes(definition: Definition, name: str = "shape") -> bool:
+    """Return whether a meaning has a parameter of this name that the pattern lacks: `shape` is that
+    of the result, `steps` any number above that of a step.
+    """
+    return name in _parameters(definition.means or tuple) and name not in definition.parameters
+
+
+def has_own_shape(definition: Definition) -> bool:
+    """Return whether a meaning says which shape the result has if it is given none."""
+    parameter = _parameters(definition.means or tuple).get("shape")
+    return parameter is not None and parameter.default is not Parameter.empty
+
+
+@cache
+def _parameters(means: Callable[..., object]) -> Mapping[str, Parameter]:
+    try:
+        return signature(means).parameters
+    except (TypeError, ValueError):  # a function of torch, or the steps of a loop
+        return {}

@@ -35,14 +35,18 @@ def result_shape(
     if kind == "iota":
         return (attributes["length"],)
     if kind == "repeat_interleave" and len(operands) > 1 and attributes["dim"] is not None:
-        times, shape = operands[1].rational, list(sizes_of(world, operands[0]))
-        if times is None:
+        times, shape = operands[1], list(sizes_of(world, operands[0]))
+        if times.rank or any(of[0] != "size" for m in times.value().terms for of, _ in m):
             raise NoMeaning("repeats that are a tensor")
-        shape[attributes["dim"]] *= int(times)
+        shape[attributes["dim"]] *= world.sized(times.value())
         return tuple(shape)
     if kind not in _OF_ONE:
         return ()
-    return tuple(_OF_ONE[kind](list(sizes_of(world, operands[0])), dict(attributes)))
+    own = sizes_of(world, operands[0])
+    found = tuple(_OF_ONE[kind](list(own), dict(attributes)))
+    if kind in ("view", "reshape", "_unsafe_view"):
+        world.views.append((prod(own), prod(found)))
+    return found
 
 
 def sizes_of(world: World, x: Indexed) -> Shape:

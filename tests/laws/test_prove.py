@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pypm import let, pattern, rule, var
 from pypm.fx import aten
 from pypm.laws.verdicts import Open, Proved, Refuted
-from pypm.rules import activation, epilogue, norm
+from pypm.rules import activation, attention, epilogue, norm
 from pypm.tools import prove
 
 
@@ -60,6 +60,13 @@ def wrong_alternate(x):
 @rule(Silu)
 def wrong_sign(x):
     return F.silu(-x)
+
+
+@rule(Silu)
+def in_halves(x):
+    assert x.rank > 0
+    half = x.shape[-1] // 2
+    return torch.cat([F.silu(x[..., :half]), F.silu(x[..., half:])], -1)
 
 
 @rule(Copies)
@@ -265,3 +272,14 @@ def test_shipped_rules_are_proved() -> None:
     assert laws.ok, str(laws)
     words = [each["verdict"] for each in json.loads(laws.to_json())]
     assert words == ["proved"] * 5
+
+
+def test_what_a_body_divides_is_a_condition() -> None:
+    verdict = prove(in_halves).verdicts[0]
+    assert isinstance(verdict, Proved)
+    assert any("2 divides" in condition for condition in verdict.scope.conditions)
+
+
+@pytest.mark.parametrize("name", ["called_attention_by_products", "called_attention_by_blocks"])
+def test_attention_with_masks_of_truth_values_and_numbers(name: str) -> None:
+    assert prove(next(rule for rule in attention.RULES if rule.name == name)).ok

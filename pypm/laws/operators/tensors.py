@@ -33,6 +33,10 @@ def broadcast(x: Indexed, shape: Shape) -> Indexed:
     skipped = len(shape) - x.rank
     if skipped < 0:
         raise SizesDiffer(x.rank, len(shape))
+    sizes = zip(x.shape, shape[skipped:], strict=True)
+    different = [(n, m) for n, m in sizes if n != 1 and n != m]
+    if different:
+        raise SizesDiffer(*zip(*different, strict=True))
 
     def at(place: Shape) -> Scalar:
         own = place[skipped:]
@@ -80,6 +84,8 @@ def product(sizes: Sequence[Index]) -> Index:
 
 def viewed(algebra: Algebra, x: Indexed, shape: Shape) -> Indexed:
     """Return the elements of x, in order, in another shape."""
+    if x.shape == shape:
+        return x
     inner = [d for d, n in enumerate(x.shape) if n != 1]
     outer = [d for d, n in enumerate(shape) if n != 1]
     same: list[tuple[int, int]] = []

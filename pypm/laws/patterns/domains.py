@@ -2,36 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from pypm.core.guards import Apply, Attribute, Constant, Expression, Reference, Tuple
-from pypm.core.patterns import Call, Constrained, Definition, Fun, Let, Mu, Op, Pattern, Var
+from pypm.core.guards import (
+    Apply,
+    Attribute,
+    Constant,
+    Expression,
+    Reference,
+    Tuple,
+)
+from pypm.core.patterns import (
+    Call,
+    Constrained,
+    Definition,
+    Exists,
+    Fun,
+    Guarded,
+    Let,
+    Mu,
+    Op,
+    Pattern,
+    Var,
+)
+from pypm.core.record_expressions import MakeRecord
 from pypm.core.terms import VALUE, exact
-from pypm.core.traverse import children
+from pypm.core.traverse import children, subexpressions
 
 __all__ = [
     "DIMS",
+    "FIELDS",
+    "LIST",
     "MASKED",
+    "MEANT",
     "NUMBER",
+    "ORDER",
     "PLACE",
     "SHAPE",
     "SIZE",
     "TENSOR",
+    "TRUTH",
     "UNKNOWN",
     "Domain",
     "Domains",
+    "ListOf",
+    "MeantBy",
+    "added",
     "of_argument",
+    "of_operand",
+    "summands",
 ]
 
 NUMBER: Final = "number"
 TENSOR: Final = "tensor"
 SIZE: Final = "size"
 PLACE: Final = "place"
+ORDER: Final = "order"
 SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
+TRUTH: Final = "truth"
+FIELDS: Final = "fields"
+LIST: Final = "list"
+MEANT: Final = "meant"
 Domain: TypeAlias = dict[object, object]
-"""Values by a key: those above stand for themselves, constants for one."""
+"""Values by a key: those above stand for themselves, constants for one. Under `FIELDS` are the
+domains of a record's fields, by name; under `LIST` a `ListOf`; under `MEANT` a `MeantBy`.
+"""
+EQUATIONS: Final = (
+    "bhsd,bhtd->bhst",
+    "bshd,bthd->bhst",
+    "bhst,bhtd->bhsd",
+    "bhst,bthd->bshd",
+)
+"""Equations of `einsum` that stand for others."""
+CONDITIONS: Final = {"aten.where": 0, "aten.masked_fill": 1}
+"""Operators with the place of an operand that holds truth values."""
+COUNTS: Final = {"aten.repeat_interleave": 1}
+"""Operators with the place of an operand that is a number of times."""
 NUMBERS: Final = frozenset({"eps", "epsilon", "alpha", "beta", "scale", "p", "negative_slope"})
 """Arguments of operators that are numbers."""
 PLACES: Final = frozenset({"start", "end", "length"})
@@ -48,22 +98,88 @@ OVER_DIMS: Final = frozenset(
     for name in ("sum", "mean", "amax", "var", "var_mean", "logsumexp", "linalg_vector_norm")
 )
 """Operators that take several dimensions."""
-TRUTHS: Final = frozenset({"is_causal", "enable_gqa", "keepdim"})
+SIZES: Final = frozenset({"group_size", "head_size"})
+"""Arguments that are sizes."""
+TRUTHS: Final = frozenset(
+    {
+        *("is_causal", "enable_gqa", "keepdim"),
+        *("is_neox", "is_sf_swizzled_layout", "dummy_is_scale_transposed"),
+    }
+)
 """Arguments that are truth values."""
+ITEM: Final = "item"
+LAST_ITEM: Final = "item from the end"
+INDEX: Final = "index"
+ALL: Final = ("slice", None, None, None)
+_DIM: Final[Domain] = {dim: dim for dim in range(4)}
+_ITEM: Final[Domain] = {ITEM: ITEM, LAST_ITEM: LAST_ITEM, 0: 0, 1: 1}
+OF_ONE_DIM: Final[Mapping[str, Mapping[str, Domain]]] = {
+    "aten.select": {"dim": _DIM, "index": _ITEM},
+    "aten.slice": {"dim": _DIM, "start": {PLACE: PLACE, 0: 0, 1: 1}, "step": {1: 1}},
+    "aten.narrow": {"dim": _DIM},
+    "aten.unbind": {"dim": _DIM},
+    "aten.split": {"dim": _DIM, "split_size": {1: 1, SIZE: SIZE}},
+    "aten.split_with_sizes": {"dim": _DIM, "split_sizes": {1: 1, SIZE: SIZE}},
+    "aten.chunk": {"dim": _DIM, "chunks": {SIZE: SIZE}},
+    "aten.tensor_split": {"dim": _DIM, "sections": {SIZE: SIZE}},
+    "aten.stack": {"dim": _DIM},
+    "aten.cat": {"dim": _DIM},
+    "getitem": {"index": {**_ITEM, INDEX: INDEX}},
+}
+"""Arguments of operators on one dimension: any of the first four, and one item of it."""
 ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "neg", "pow", "ratio"})
 
 
+@dataclass(eq=False)
+class ListOf:
+    """Lists that are put together of parts: each of some tuples, given by the domains of items."""
+
+    parts: list[tuple[tuple[Domain, ...], ...]] = field(default_factory=list)
+
+    def add(self, parts: Sequence[tuple[tuple[Domain, ...], ...]]) -> None:
+        """Add parts that it lacks."""
+        self.parts += [part for part in parts if part not in self.parts]
+
+
+@dataclass(frozen=True, eq=False)
+class MeantBy:
+    """What a pattern means for arguments of some domains."""
+
+    definition: Definition
+    arguments: tuple[Domain, ...]
+
+
+def added(found: Domain, other: Mapping[object, object]) -> None:
+    """Add the values of a domain to another one."""
+    for key, value in other.items():
+        if key == LIST:
+            assert isinstance(value, ListOf)
+            _list_in(found).add(value.parts)
+        elif key == FIELDS and FIELDS in found:
+            for name, domain in value.items():  # type: ignore[attr-defined]
+                added(found[FIELDS].setdefault(name, {}), domain)  # type: ignore[attr-defined]
+        else:
+            found[key] = value
+
+
+def _list_in(found: Domain) -> ListOf:
+    made = found.setdefault(LIST, ListOf())
+    assert isinstance(made, ListOf)
+    return made
+
+
+_Frames: TypeAlias = tuple[Definition, ...]
+
+
 class Domains:
-    """Domains of the parameters of definitions, memoized."""
+    """Domains of the names of definitions, memoized."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str], Domain] = {}
         self._kept: list[Definition] = []
 
-    def of(
-        self, definition: Definition, parameter: str, around: tuple[Definition, ...] = ()
-    ) -> Domain:
-        """Return the kinds of values that a match of a definition may bind a parameter to."""
+    def of(self, definition: Definition, parameter: str, around: _Frames = ()) -> Domain:
+        """Return the kinds of values that a match of a definition may bind a name to."""
         key = (id(definition), parameter)
         if key not in self._known:
             self._kept.append(definition)
@@ -72,57 +188,154 @@ class Domains:
             self._add(found, definition.body, parameter, (definition, *around))
         return self._known[key]
 
-    def _add(
-        self, found: Domain, pattern: Pattern, name: str, frames: tuple[Definition, ...]
-    ) -> None:
-        if pattern == Var(name) or (isinstance(pattern, Constrained) and pattern.name == name):
+    def _add(self, found: Domain, pattern: Pattern, name: str, frames: _Frames) -> None:
+        if pattern == Var(name):
             found[TENSOR] = TENSOR
+        if isinstance(pattern, Constrained) and pattern.name == name:
+            self._of_described(found, pattern.pattern, frames)
         if isinstance(pattern, Let) and pattern.name == name:
-            _classify(found, pattern.expression)
+            self._classify(found, pattern.expression, frames)
         if isinstance(pattern, (Mu, Call)) and name in pattern.actuals:
-            self._of_call(found, _called(pattern, frames), pattern.actuals, name)
+            self._of_call(found, pattern, frames, name)
         if isinstance(pattern, Mu):  # its body has names of its own
             return
         inner = children(pattern)
         if isinstance(pattern, Op) and pattern.operator.name in MASKED and inner[3] == Var(name):
             found[None] = None
         if isinstance(pattern, (Op, Fun)) and Var(name) in inner:
-            found[TENSOR] = TENSOR
+            operator = pattern.operator.name if isinstance(pattern, Op) else ""
+            kind = of_operand(operator, inner.index(Var(name)))
+            found[kind] = kind
+            inner = tuple(part for part in inner if part != Var(name))
         for part in inner:
             self._add(found, part, name, frames)
 
-    def _of_call(
-        self, found: Domain, definition: Definition | None, actuals: tuple[str, ...], name: str
-    ) -> None:
+    def _of_described(self, found: Domain, pattern: Pattern, frames: _Frames) -> None:
+        while isinstance(pattern, (Guarded, Let, Exists, Constrained)):
+            pattern = pattern.body
+        definition = _called(pattern, frames)[0] if isinstance(pattern, (Mu, Call)) else None
+        if definition is None or definition.means is None:
+            found[TENSOR] = TENSOR
+        else:
+            arguments = tuple(self.of(frames[0], a, frames[1:]) for a in pattern.actuals)  # type: ignore[union-attr]
+            found[MEANT] = MeantBy(definition, arguments)
+
+    def _of_call(self, found: Domain, call: Mu | Call, frames: _Frames, name: str) -> None:
+        definition, around = _called(call, frames)
         if definition is None:
             return
-        for parameter, actual in zip(definition.parameters, actuals, strict=True):
+        for parameter, actual in zip(definition.parameters, call.actuals, strict=True):
             if actual == name:
-                found |= self.of(definition, parameter)
+                added(found, self.of(definition, parameter, around))
+
+    def _classify(self, found: Domain, expression: Expression, frames: _Frames) -> None:
+        """Add the kind of value that an expression has."""
+        match expression:
+            case Constant(()):
+                _list_in(found)
+            case Apply(function) if function.limit is not None:
+                found[function.limit] = function.limit
+            case Apply(MakeRecord(fields=names), arguments):
+                fields: dict[object, object] = {}
+                for name, argument in zip(names, arguments, strict=True):
+                    self._classify(fields.setdefault(name, {}), argument, frames)  # type: ignore[arg-type]
+                added(found, {FIELDS: fields})
+            case Apply() | Tuple() if self._is_list(expression, frames):
+                for part in summands(expression):
+                    self._add_part(_list_in(found), part, frames)
+            case Apply(function, _) if function.name == "add" and _reads_shapes(expression):
+                found[SHAPE] = SHAPE
+            case Reference(name):
+                added(found, self.of(frames[0], name, frames[1:]) or {TENSOR: TENSOR})
+            case Attribute(name, attribute) if attribute in self._fields(name, frames):
+                added(found, self._fields(name, frames)[attribute])
+            case _:
+                _of_plain(found, expression)
+
+    def _fields(self, name: str, frames: _Frames) -> Mapping[str, Domain]:
+        found = self.of(frames[0], name, frames[1:])
+        return found.get(FIELDS, {})  # type: ignore[return-value]
+
+    def _is_list(self, expression: Expression, frames: _Frames) -> bool:
+        """Return whether an expression puts lists of tuples together."""
+        return any(
+            (isinstance(part, Tuple) and all(isinstance(e, Tuple) for e in part.elements))
+            or (isinstance(part, Reference) and LIST in self.of(frames[0], part.name, frames[1:]))
+            for part in summands(expression)
+        )
+
+    def _add_part(self, found: ListOf, part: Expression, frames: _Frames) -> None:
+        if isinstance(part, Tuple):
+            items = [self._items(item, frames) for item in part.elements]
+            found.add([tuple(items)])
+            return
+        inner: Domain = {}
+        self._classify(inner, part, frames)
+        found.add(_list_in(inner).parts)
+
+    def _items(self, item: Expression, frames: _Frames) -> tuple[Domain, ...]:
+        assert isinstance(item, Tuple)
+        found: list[Domain] = []
+        for element in item.elements:
+            found.append({})
+            if isinstance(element, Constant):
+                found[-1][exact(element.value)] = element.value
+            else:
+                self._classify(found[-1], element, frames)
+        return tuple(found)
 
 
-def _called(pattern: Mu | Call, frames: tuple[Definition, ...]) -> Definition | None:
-    """Return the definition that is called, if it is known."""
+def summands(expression: Expression) -> list[Expression]:
+    """Return the parts of a sum, such as tuples that are put together; others as they are."""
+    match expression:
+        case Apply(function, (one, two)) if function.name == "add":
+            return [*summands(one), *summands(two)]
+    return [expression]
+
+
+def _reads_shapes(expression: Expression) -> bool:
+    parts = subexpressions(expression)
+    return any(isinstance(part, Attribute) and part.attribute == "shape" for part in parts)
+
+
+def of_operand(operator: str, at: int) -> str:
+    """Return the kind of value that an operand is, by the operator and its place."""
+    if CONDITIONS.get(operator) == at:
+        return TRUTH
+    return SIZE if COUNTS.get(operator) == at else TENSOR
+
+
+def _called(pattern: Mu | Call, frames: _Frames) -> tuple[Definition | None, _Frames]:
+    """Return the definition that is called, if it is known, and those around it."""
     if isinstance(pattern, Mu):
-        return pattern.definition
-    return frames[pattern.index] if pattern.index < len(frames) else None
+        return pattern.definition, frames
+    rest = frames[pattern.index :]
+    return (rest[0], rest[1:]) if rest else (None, ())
 
 
 def of_argument(name: str, operator: str = "") -> Domain:
     """Return the kinds of values that an argument of an operator may have, by its name."""
+    if operator in OF_ONE_DIM and name in OF_ONE_DIM[operator]:
+        return OF_ONE_DIM[operator][name]
     if name in NUMBERS:
         return {NUMBER: NUMBER} | ({None: None} if name == "scale" else {})
     if name in PLACES:
         return {PLACE: PLACE}
+    if name in SIZES:
+        return {SIZE: SIZE}
     if name in TRUTHS:
-        return {False: False, True: True}
+        return {exact(value): value for value in (False, True)}
+    if name == "dims" and operator == "aten.permute":
+        return {ORDER: ORDER}
+    if name == "equation":
+        return {equation: equation for equation in EQUATIONS}
     if name == "dim" and operator in OVER_DIMS:
         return {DIMS: DIMS}
     return {UNKNOWN: UNKNOWN}
 
 
-def _classify(found: Domain, expression: Expression) -> None:
-    """Add the kind of value that an expression has."""
+def _of_plain(found: Domain, expression: Expression) -> None:
+    """Add the kind of value that an expression has, whatever its names are."""
     match expression:
         case Constant(value):
             found[exact(value)] = value
@@ -131,12 +344,10 @@ def _classify(found: Domain, expression: Expression) -> None:
         case Attribute(_, "shape"):
             found[SHAPE] = SHAPE
         case Attribute(_, attribute):
-            found |= of_argument(attribute)
+            added(found, of_argument(attribute))
         case Apply(function, (Attribute(_, "shape"), _)) if function.name == "item":
             found[SIZE] = SIZE
-        case Apply(function, _) if function.name in ARITHMETIC:
+        case Apply(function, _) if function.name.rpartition(".")[2] in ARITHMETIC:
             found[NUMBER] = NUMBER
-        case Reference():
-            found[TENSOR] = TENSOR
         case Apply() | Tuple():
             found[UNKNOWN] = UNKNOWN

@@ -7,7 +7,7 @@ import torch
 from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
 from pypm.core.terms import VALUE, Value
 from pypm.laws.algebra import Given
-from pypm.laws.patterns.domains import MASKED, of_argument
+from pypm.laws.patterns.domains import MASKED, TENSOR, of_argument, of_operand
 from pypm.laws.patterns.ways import AppliedOperator, Meant, Names, Spelled, Tree, Way, WayName
 
 __all__ = ["dtype_tests", "uses_of"]
@@ -37,18 +37,22 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
     def visit(tree: Tree) -> None:
         match tree:
             case WayName():
-                found.setdefault(tree, {})["operand"] = True
+                found.setdefault(tree, {}).setdefault("operand", TENSOR)
             case Meant(definition, actuals):
                 for slot, parameter in zip(actuals, definition.parameters, strict=True):
-                    found.setdefault(slot, {}).setdefault("calls", []).append(
-                        (definition, parameter)
-                    )
+                    uses = found.setdefault(slot, {})
+                    uses.setdefault("calls", []).append((definition, parameter))
+                    uses.setdefault("meant", []).append(tree)
             case Spelled():
                 for slot in tree.actuals:
                     found.setdefault(slot, {}).setdefault("spelled", []).append(tree)
             case AppliedOperator(operator, operands):
-                for operand in operands:
+                for at, operand in enumerate(operands):
                     visit(operand)
+                    if isinstance(operand, WayName):
+                        found[operand]["operand"] = of_operand(operator.name, at)
+                if operator.name == "aten.narrow" and isinstance(operands[1], WayName):
+                    found[operands[1]]["place"] = True
                 if operator.name in MASKED and isinstance(operands[3], WayName):
                     found[operands[3]]["mask"] = True
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import unwrap
 from math import prod
 from typing import Final
 
 from pypm.core.guards import (
     And,
+    Apply,
     Attribute,
     Equal,
     Expression,
     Guard,
+    Holds,
     Or,
     Reference,
     evaluate,
@@ -21,15 +24,20 @@ from pypm.core.guards import (
 from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
 from pypm.core.patterns import Definition
 from pypm.core.records import Record
-from pypm.core.terms import UNDEFINED, VALUE, Value
+from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
 from pypm.core.traverse import names as names_in
 from pypm.fx.operators.corrections import named
 from pypm.fx.operators.references import stated_reference
+from pypm.lang.observers import RESULT, Repeats, hidden_by
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
-from pypm.laws.lemmas import Lemma, Lemmas, takes_shape
+from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes
+from pypm.laws.loops import STEP, looped
+from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.by_reference import by_reference
+from pypm.laws.patterns.hidden import Hidden, new_group
+from pypm.laws.patterns.inversion import parts_of_expression
 from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.subjects import (
     SHAPES,
@@ -54,8 +62,8 @@ from pypm.laws.patterns.ways import (
     Way,
     WayName,
 )
-from pypm.laws.signatures import signed
-from pypm.laws.sizes import Contradiction, form_of, is_number
+from pypm.laws.signatures import signature, signed
+from pypm.laws.sizes import Contradiction, form_of, is_number, is_of_items
 
 __all__ = ["Valuation", "entered"]
 
@@ -81,7 +89,8 @@ class Valuation:
         self._formulas = formulas
         self._world = formulas.world
         self._lemmas = lemmas
-        self._given = given
+        self._given = dict(given)
+        self._solve_given()
         self._results: dict[Spelled, Given] = {}
         self._bound: dict[WayName, Given] = {}
         """Values that calls bind."""
@@ -95,7 +104,7 @@ class Valuation:
         """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
         self.shapes: dict[WayName, tuple[Given, ...]] = {}
         """Shapes that are known beforehand."""
-        self._variables = Variables(way, formulas, lemmas.domains, [*given.values()])
+        self._variables = Variables(way, formulas, lemmas, [*given.values()])
         self.dtypes = self._variables.dtypes
         self._uses = self._variables.uses
         self._aliases = {
@@ -105,17 +114,46 @@ class Valuation:
     def _pick(self, options: Sequence[Given], label: str) -> Given:
         return self._way.choices.pick(lambda: options, label)
 
+    # --- given values ---
+
+    def _solve_given(self) -> None:
+        """Find the values of the names from which given values are made. Raises NotMatched."""
+        todo = [slot for slot in self._given if slot.lets]
+        while todo:
+            slot = todo.pop()
+            expression, names = slot.lets[0]
+            for name, value in self._solved(expression, self._given[slot]):
+                part = names[name]
+                if part not in self._given:
+                    self._given[part] = value
+                    todo += [part] * bool(part.lets)
+
+    def _solved(self, expression: Expression, value: Given) -> list[tuple[str, Given]]:
+        """Return names with the values that they have if an expression has this one."""
+        fields: dict[str, dict[str, Given]] = {}
+        found: list[tuple[str, Given]] = []
+        for part, own in parts_of_expression(expression, value, self._way.choices):
+            match part:
+                case Reference(name):
+                    found.append((name, own))
+                case Attribute(name, attribute) if isinstance(value, Record):
+                    fields.setdefault(name, {})[attribute] = own
+        return [*found, *((name, Record(known)) for name, known in fields.items())]
+
     # --- guards ---
 
     def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
         """Make all guards hold, and these values equal. Raises NotMatched."""
-        for guard, names in self._way.guards:
+        for slot, value in self._given.items():
+            if VALUE in slot.arguments and is_number(value):
+                self._unify(value, self._argument(slot.arguments[VALUE]))
+        for guard, names in sorted(self._way.guards, key=_is_of_results):
             self._guard(guard, names)
         for guard, names in self._way.shared:
             if all(names[name] in self._known for name in names_in(guard)):
                 self._guard(guard, names)
         failed: NotMatched | None = None
-        for one, two in (*equal, *self._equal):
+        for one, two in (*equal, *self._equal, *self._world.views):
             try:
                 self._unify(one, two)
             except NotMatched as why:  # another equation may say more
@@ -163,6 +201,11 @@ class Valuation:
                 if one is not UNDEFINED and two is not UNDEFINED:
                     self._unify(one, two, is_said(left, names) and is_said(right, names))
                 return
+            case Holds(Apply(function, (left, right))) if function.name == "is_value":
+                one, two = self._evaluate(left, names), self._evaluate(right, names)
+                if is_number(one) and is_number(two):
+                    self._unify(one, two)
+                    return
         self._world.unequal.clear()
         before = len(self._world.hypotheses)
         known = self._holds(guard, names)
@@ -181,7 +224,7 @@ class Valuation:
         return holds(guard, self._subjects(names))
 
     def _evaluate(self, expression: Expression, names: Names) -> Value:
-        return evaluate(expression, self._subjects(names))
+        return all_made(evaluate(expression, self._subjects(names)))
 
     def _subjects(self, names: Names) -> Callable[[str], GuardedName]:
         return lambda name: GuardedName(
@@ -194,10 +237,22 @@ class Valuation:
             return self.dtypes.get(slot, UNDEFINED)
         if name in ("device", "tags", "is_contiguous"):
             return UNDEFINED
+        if self._is_variable(slot):
+            field = self._variables.field(slot, name)
+            if isinstance(field, Formula):
+                known = partial(known_attribute, self._formulas, field)
+                return GuardedName(lambda: field, known)
+            if field is not UNDEFINED:
+                return field
         value = self.value(slot)
         if isinstance(value, Formula) and name not in SHAPES and self._is_opaque(slot):
             return UNDEFINED
         return known_attribute(self._formulas, value, name)
+
+    def _is_variable(self, slot: WayName) -> bool:
+        """Return whether a name stands for anything that its uses allow."""
+        is_said = slot.lets or slot.described or VALUE in slot.arguments
+        return not is_said and slot not in self._given and "spelled" not in self._uses.get(slot, {})
 
     def _is_opaque(self, slot: WayName) -> bool:
         """Return whether what computes a value is not to be looked at: others may as well."""
@@ -219,10 +274,15 @@ class Valuation:
                 self._under_way.remove(slot)
         return self._known[slot]
 
+    def value_if_used(self, slot: WayName) -> Given:
+        """Return the value of a slot; `UNDEFINED` if nothing in the way is about it."""
+        is_used = slot in self._uses or slot in self._given or slot.arguments
+        return self.value(slot) if is_used or not self._is_free(slot) else UNDEFINED
+
     def _computed(self, slot: WayName) -> Given:
         found: Given = UNDEFINED
         if slot.lets:
-            found = self._evaluate(*slot.lets[0])
+            found = self._let(*slot.lets[0])
             if found is UNDEFINED:
                 raise NoMeaning(f"the value of `{slot.name}` is not known")
         elif slot.described:
@@ -235,6 +295,37 @@ class Valuation:
         if given is not UNDEFINED:
             self._agree(found, given)
         return found
+
+    def _let(self, expression: Expression, names: Names) -> Value:
+        """Return the value of a name by its expression. Raises NotMatched where it has none,
+        whatever the sizes.
+        """
+        world = self._world
+        world.unequal.clear()
+        found = self._evaluate(expression, names)
+        if found is not UNDEFINED:
+            return found
+        for one, two in list(world.unequal):  # it may have one where they are equal
+            self._unify(one, two)
+        self._check(expression, names)
+        return found
+
+    def _check(self, expression: Expression, names: Names) -> None:
+        """Reject a way where a function of known values has none, whatever the sizes. Of dimensions
+        of a known size, other ways have the items.
+        """
+        if isinstance(expression, Apply):
+            for argument in expression.arguments:
+                self._check(argument, names)
+            arguments = [self._evaluate(one, names) for one in expression.arguments]
+            if any(value is UNDEFINED for value in arguments):
+                return
+            before = len(self._world.hypotheses)
+            try:
+                unwrap(expression.function.apply)(*arguments)
+            except (LookupError, ValueError) as why:
+                if all(is_of_items(form) for form, _ in self._world.hypotheses[before:]):
+                    raise NotMatched(str(why)) from None
 
     def _agree(self, found: Given, given: Given) -> None:
         """Reject a way that binds a parameter to another kind of value than is given."""
@@ -258,8 +349,11 @@ class Valuation:
         match tree:
             case WayName():
                 return self.value(tree)
+            case Meant(Definition(means=Repeats())):
+                return self._repeated(tree)
             case Meant(definition, actuals):
-                return self._meant(definition, tuple(map(self.value, actuals)), slot)
+                self._hide(tree)
+                return self._meant(definition, actuals, slot)
             case Spelled():
                 return self._called(tree)
             case AppliedOperator(operator, operands):
@@ -281,46 +375,148 @@ class Valuation:
             found = entered(lemma, values, way, self._formulas, self._lemmas)
             self._results[call] = found.result
             for slot, one, other in zip(call.actuals, values, found.values, strict=True):
-                if one is UNDEFINED:
+                if one is UNDEFINED and other is not UNDEFINED:
                     self._bound[slot] = other
             for slot, inner in zip(call.actuals, found.slots, strict=True):
                 if inner in found.dtypes:
                     self.dtypes.setdefault(slot, found.dtypes[inner])
         return self._results[call]
 
+    def _hide(self, call: Meant) -> None:
+        """Bind what a call hides to values that observers alone read."""
+        by, names = hidden_by(call.definition.means) or (None, ())
+        parameters = zip(call.definition.parameters, call.actuals, strict=True)
+        slots = {name: slot for name, slot in parameters if name in names}
+        if by is not None and all(map(self._is_free, slots.values())):
+            label = f"({by.__name__})"
+            group = new_group(by, lambda options: self._pick(options, label), self._formulas)
+            self._bound |= {s: Hidden(name, group, self._formulas) for name, s in slots.items()}
+
+    def _repeated(self, call: Meant) -> Given:
+        """Return what the steps of a loop compute, which also binds names."""
+        if call not in self._results:
+            self._results[call] = self.repeated(call)
+            names = zip(call.definition.parameters, call.actuals, strict=True)
+            number = call.definition.means.number
+            values = [
+                self._world.size() - 1 if name == number else self._now(slot)
+                for name, slot in names
+            ]  # for any number of steps
+            self._way.notes.append(Lemma(call.definition, (), signature(values)))
+        return self._results[call]
+
+    def repeated(self, call: Meant) -> Given:
+        """Return what the steps of a loop compute; names that stand for nothing yet are bound."""
+        means: Repeats = call.definition.means
+        step = call.definition.given[means.step]
+        slots = dict(zip(call.definition.parameters, call.actuals, strict=True))
+        number = slots[means.number]
+        if self._is_free(number):
+            self._bound[number] = self._world.size() - 1
+        if any(self._is_free(slots[name]) for name in means.call if name != means.number):
+            self._entered(step, means.call, {**slots, means.number: self._world.sized(STEP)})
+        before = tuple(self._now(slots[name]) for name in means.states)
+
+        def stepped(states: tuple[Formula, ...], at: Given) -> tuple[Formula, tuple[Formula, ...]]:
+            known = dict(zip(means.states, states, strict=True))
+            result, own = self._entered(step, means.call, {**slots, **known, means.number: at})
+            after = {**own, RESULT: result}
+            return result, tuple(after[name] for name in means.states.values())
+
+        count = self._now(number) + 1
+        _, after = looped(self._formulas, stepped, before, count)
+        return after[[*means.states.values()].index(RESULT)]
+
+    def _now(self, slot: WayName) -> Given:
+        """Return the value of a name that a call may just have bound."""
+        return self._bound[slot] if slot in self._bound else self.value(slot)
+
+    def copied(self, values: Sequence[Given]) -> tuple[WayName, ...]:
+        """Return new names for values."""
+        slots = tuple(self._way.slot("copy") for _ in values)
+        self._given |= dict(zip(slots, values, strict=True))
+        return slots
+
+    def _entered(
+        self, step: Definition, names: Sequence[str], values: Mapping[str, Given]
+    ) -> tuple[Given, dict[str, Given]]:
+        """Return the result of a call, and the values that its arguments then have. Each is a slot,
+        or a value; others are bound.
+        """
+        slots = {}
+        for name in names:
+            value = values.get(name, UNDEFINED)
+            slots[name] = value if isinstance(value, WayName) else self._way.slot(name)
+            if not isinstance(value, WayName) and value is not UNDEFINED:
+                self._given[slots[name]] = value
+        found = self.tree(self._way.called(step, (), tuple(slots.values())))
+        return found, {name: self._now(slot) for name, slot in slots.items()}
+
     def _is_free(self, slot: WayName) -> bool:
         """Return whether nothing but calls says the value of a name."""
         if slot in self._known or slot in self._given or slot in self._bound:
+            return False
+        if self._variables.said(slot) is not UNDEFINED:
             return False
         is_operand = self._uses.get(slot, {}).get("operand")
         return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
 
     def _meant(
-        self, definition: Definition, values: tuple[Given, ...], slot: WayName | None
+        self, definition: Definition, actuals: tuple[WayName, ...], slot: WayName | None
     ) -> Given:
         """Return the meaning of a call. Where it says how the result depends on its own shape, that
         is what guards say, or any of the same elements.
         """
-        mean = partial(
-            self._lemmas.mean, definition, formulas=self._formulas, notes=self._way.notes
-        )
-        if not takes_shape(definition):
-            return mean(values)
-        first = values[0]
-        if not isinstance(first, Formula) or is_several(first):
-            return mean((*values, ()))
-        shape = self._shape(self._formulas.sizes(first), slot)
-        self._equal.append((prod(self._formulas.sizes(first)), prod(shape)))
-        found = mean((*values, shape))
+        is_open = any(map(self._is_open, actuals))
+        early = tuple(map(self._early, actuals))
+        own = self._own_shape(definition, early, is_open)
+        if not takes(definition, "shape"):
+            return self._mean(definition, tuple(map(self.value, actuals)))
+        if own is None:
+            return self._mean(definition, (*map(self.value, actuals), ()))
+        is_own = has_own_shape(definition) and (is_open or slot is None)
+        shape = own if is_own else self._shape(own, slot)
+        if not has_own_shape(definition):
+            self._equal.append((prod(own), prod(shape)))
+        found = self._mean(definition, (*map(self.value, actuals), shape))
         if isinstance(found, Formula):
             self._equal.append((self._formulas.sizes(found), shape))
         return found
+
+    def _is_open(self, slot: WayName) -> bool:
+        """Return whether a value has lists that are not chosen yet."""
+        return (
+            slot not in self._known and self._is_variable(slot) and self._variables.has_lists(slot)
+        )
+
+    def _early(self, slot: WayName) -> Given:
+        is_open = self._is_open(slot)
+        return self._variables.with_empty_lists(slot) if is_open else self.value(slot)
+
+    def _mean(self, definition: Definition, values: tuple[Given, ...]) -> Given:
+        return self._lemmas.mean(definition, values, self._formulas, self._way.notes)
+
+    def _own_shape(
+        self, definition: Definition, values: tuple[Given, ...], is_open: bool
+    ) -> tuple[Given, ...] | None:
+        """Return the shape that the result has if nothing says another, None if there is none.
+
+        Raises SizesDiffer where the meaning fits no lists, if there are open ones.
+        """
+        if is_open or has_own_shape(definition):
+            first = meaning_of(definition, values, self._formulas)
+        else:
+            first = values[0] if values else None
+        if not isinstance(first, Formula) or is_several(first):
+            return None
+        return self._formulas.sizes(first)
 
     def _shape(self, own: tuple[Given, ...], slot: WayName | None) -> tuple[Given, ...]:
         """Return the shape of a view of a tensor of the shape `own`: what guards say, or new."""
         found = self._said_shape(slot)
         if found is not None:
             return found
+        self._world.has_choices = True
         ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
         chosen = self._pick([None, *ranks], "shape")
         return own if chosen is None else tuple(self._world.size() for _ in range(chosen))
@@ -433,6 +629,11 @@ class Valuation:
         for call in self._uses.get(slot, {}).get("spelled", ()):
             if self._is_free(slot):
                 self._called(call)
+        for call in self._uses.get(slot, {}).get("meant", ()):
+            if self._is_free(slot) and isinstance(call.definition.means, Repeats):
+                self._repeated(call)
+            elif self._is_free(slot):
+                self._hide(call)
         if slot in self._bound:
             return self._bound[slot]
         if VALUE not in slot.arguments:
@@ -444,6 +645,12 @@ class Valuation:
                     raise
                 return found
         return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
+
+
+def _is_of_results(said: tuple[Guard, Names]) -> bool:
+    """Return whether a guard is about what the way computes: others refuse more ways early."""
+    guard, names = said
+    return any(names[name].described for name in names_in(guard))
 
 
 def entered(
@@ -461,6 +668,6 @@ def entered(
     valuation = Valuation(way, formulas, lemmas, given)
     found = valuation.value(result)
     valuation.settle()
-    bound = tuple(map(valuation.value, slots.values()))
+    bound = tuple(map(valuation.value_if_used, slots.values()))
     valuation.settle()
     return Entered(found, bound, tuple(slots.values()), valuation.dtypes)

@@ -2,53 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
 import torch
 
 from pypm.core.guards import Apply, Attribute, Constant, Equal, Function, Holds, Reference
+from pypm.core.patterns import Definition
 from pypm.core.records import Record, fields_of
-from pypm.core.terms import UNDEFINED
+from pypm.core.terms import UNDEFINED, VALUE
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.lemmas import Lemmas, takes
+from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.patterns.domains import (
+    ALL,
     DIMS,
+    FIELDS,
+    INDEX,
+    ITEM,
+    LAST_ITEM,
+    LIST,
+    MEANT,
     NUMBER,
+    ORDER,
     PLACE,
     SHAPE,
     SIZE,
     TENSOR,
+    TRUTH,
     UNKNOWN,
     Domain,
-    Domains,
+    ListOf,
+    MeantBy,
+    added,
 )
 from pypm.laws.patterns.uses import dtype_tests, uses_of
 from pypm.laws.patterns.ways import Way, WayName
 
 __all__ = ["Variables", "given_number", "is_several", "parts_of", "rank_of"]
 
+SLICE: Final = "slice of one item"
+PART: Final = "slice"
+ITEM_VALUE: Final = "value of an item"
 RANKS: Final = (2, 1, 3, 4, 0)
 """Ranks of the tensors that variables stand for."""
+
+
+RANKS_OF_FIELDS: Final = (*RANKS, 5)
+"""Ranks of the tensors in records."""
+MOST_PARTS: Final = 1
+"""The most parts of a list."""
+REGROUPED: Final = {3: 4, 5: 4}
+"""By the rank of the first tensor, another one in which the rows of a tensor are grouped."""
 
 
 class Variables:
     """New values for names, by choices of the way."""
 
     def __init__(
-        self, way: Way, formulas: Formulas, domains: Domains, given: Sequence[Given]
+        self, way: Way, formulas: Formulas, lemmas: Lemmas, given: Sequence[Given]
     ) -> None:
         self._choices = way.choices
         self._guards = way.guards + way.shared
         self._formulas = formulas
         self._world = formulas.world
-        self._domains = domains
+        self._lemmas = lemmas
         self.dtypes: dict[WayName, torch.dtype] = {}
         self.uses = uses_of(way)
         ranks = [x.tensor.rank for x in given if isinstance(x, Formula) and not is_several(x)]
         self._rank: int | None = ranks[0] if ranks else None
         """The rank of the first tensor."""
+        self._fields: dict[tuple[WayName, str], Given] = {}
+        """Fields of records."""
+        self._is_plain = True
+        """Whether the constants of records are the first of those that they may be."""
         self.are_alike = False
         """Whether all tensors have that rank."""
 
@@ -57,61 +86,196 @@ class Variables:
 
     def value(self, slot: WayName) -> Given:
         """Return a value of one of the kinds that a name may stand for. Raises NoMeaning."""
+        found = self.said(slot)
+        return self._of(self.domain(slot), slot) if found is UNDEFINED else found
+
+    def domain(self, slot: WayName) -> Domain:
+        """Return the kinds of values that a name may stand for."""
         uses = self.uses.get(slot, {})
+        if uses.get("place"):
+            return {ITEM_VALUE: ITEM_VALUE}
         if uses.get("value"):
-            return given_number(self._formulas, self._world.real())
-        said = self._said_value(slot)
-        if said is not UNDEFINED:
-            return said
+            return {VALUE: VALUE}
         domain: Domain = {}
         for definition, parameter in uses.get("calls", ()):
-            domain |= self._domains.of(definition, parameter)
+            added(domain, self._lemmas.domains.of(definition, parameter))
         if "argument" in uses:
-            domain |= uses["argument"]
-        if uses.get("operand") or not domain:
-            domain.setdefault(TENSOR, TENSOR)
+            added(domain, uses["argument"])
+        kind = uses.get("operand", None if domain else TENSOR)
+        if kind is not None and not (kind == TENSOR and TRUTH in domain):
+            domain.setdefault(kind, kind)
         if uses.get("mask"):
             domain[None] = None
-        values = [v for one in domain.values() for v in (self._dims() if one is DIMS else [one])]
-        chosen = self._pick(values, slot.name)
-        if chosen is TENSOR:
-            return self.tensor(slot)
-        if chosen is NUMBER:
-            return self._world.real()
-        if chosen is SIZE:
-            return self._world.size()
-        if chosen is PLACE:
-            return self._world.place()
-        if chosen is SHAPE:
-            return tuple(self._world.size() for _ in self._pick(self._shapes(), slot.name))
-        if chosen is UNKNOWN:
-            raise NoMeaning(f"`{slot.name}` may be anything")
-        return chosen
+        return domain
 
-    def _said_value(self, slot: WayName) -> Given:
-        """Return the constant that a guard says that a name stands for, or UNDEFINED."""
+    def said(self, slot: WayName) -> Given:
+        """Return the constant that a guard says a name is, or the number that stands for it."""
         for guard, names in self._guards:
             match guard:
                 case Equal(Reference(name), Constant(value)) | Holds(
                     Apply(Function("is_value"), (Reference(name), Constant(value)))
                 ) if names.get(name) is slot:
                     return value
+                case Holds(Apply(function, (Attribute(name, attribute), *_))) if (
+                    function.limit is not None and attribute == VALUE and names.get(name) is slot
+                ):
+                    self._world.limits.add(function.name.rpartition(".")[2])
+                    return given_number(self._formulas, function.limit)
         return UNDEFINED
 
-    def _dims(self) -> list[Given]:
-        """Return all sets of dimensions."""
+    def _of(self, domain: Domain, slot: WayName) -> Given:
+        if FIELDS in domain:
+            return Record({name: self.field(slot, name) for name in self._names(domain)})
+        kinds = dict(domain)
+        if MEANT in kinds:
+            kinds = {MEANT: kinds[MEANT]}
+        values = [v for one in kinds.values() for v in self._each(one)]
+        chosen = self._pick(values, slot.name)
+        self._is_plain = self._is_plain and not (isinstance(chosen, str) and chosen != values[0])
+        return self._made(chosen, slot)
+
+    def _made(self, chosen: Given, slot: WayName) -> Given:
+        match chosen:
+            case ListOf():
+                return self._list(chosen, slot)
+            case MeantBy(definition, arguments):
+                return self._meant(definition, [self._of(one, slot) for one in arguments], slot)
+        if chosen is TENSOR:
+            return self.tensor(slot)
+        if chosen is TRUTH:
+            return self._formulas.read(self._new_shape(slot), "truth", slot.name)
+        if chosen is ITEM_VALUE:
+            return given_number(self._formulas, self._place(ITEM))
+        if chosen is VALUE:
+            return given_number(self._formulas, self._world.real())
+        if chosen is NUMBER:
+            return self._world.real()
+        if chosen is SIZE:
+            return self._world.size()
+        if chosen is PLACE:
+            return self._world.place()
+        if chosen in (ITEM, LAST_ITEM):
+            return self._place(chosen)
+        if isinstance(chosen, tuple) and isinstance(chosen[-1], str):
+            return (*chosen[:-1], self._place(chosen[-1]))
+        if chosen is SHAPE:
+            return tuple(self._world.size() for _ in self._pick(self._shapes(), slot.name))
+        if chosen is UNKNOWN:
+            raise NoMeaning(f"`{slot.name}` may be anything")
+        return chosen
+
+    def _each(self, one: Given) -> list[Given]:
+        """Return the values of a kind among which is chosen."""
+        if one is INDEX:
+            items = [(*[ALL] * dim, of) for dim in range(4) for of in (ITEM, LAST_ITEM, SLICE)]
+            return [*items, *((..., of) for of in (ITEM, PART, 0, 1))]
+        return self._orders(one) if one in (DIMS, ORDER) else [one]
+
+    # --- records and lists ---
+
+    def has_lists(self, slot: WayName) -> bool:
+        """Return whether a name stands for a list, or a record with one."""
+        domain = self.domain(slot)
+        fields: dict[str, Domain] = domain.get(FIELDS, {})  # type: ignore[assignment]
+        return LIST in domain or any(LIST in one for one in fields.values())
+
+    def with_empty_lists(self, slot: WayName) -> Given:
+        """Return the value of a name with empty lists: what fits none of these fits no others."""
+        domain = self.domain(slot)
+        if LIST in domain:
+            return ()
+        fields: dict[str, Domain] = domain[FIELDS]  # type: ignore[assignment]
+        return Record(
+            {n: () if LIST in fields[n] else self.field(slot, n) for n in self._names(domain)}
+        )
+
+    def field(self, slot: WayName, name: str) -> Given:
+        """Return a field of the record that a name stands for; `UNDEFINED` if it has none."""
+        domain: Domain = self.domain(slot).get(FIELDS, {}).get(name)  # type: ignore[attr-defined]
+        if domain is None:
+            return UNDEFINED
+        if (slot, name) not in self._fields:
+            ranks = RANKS_OF_FIELDS if self._rank is None else (self._rank,)
+            if domain == {TENSOR: TENSOR}:
+                self._rank = self._pick(ranks, name)
+                sizes = [self._world.size() for _ in range(self._rank or 0)]
+                found: Given = self._formulas.read(sizes, "real", name)
+            else:
+                found = self._of(domain, WayName(name))
+            self._fields[slot, name] = found
+        return self._fields[slot, name]
+
+    def _names(self, domain: Domain) -> list[str]:
+        """Return the names of fields, those with lists last."""
+        fields: dict[str, Domain] = domain[FIELDS]  # type: ignore[assignment]
+        return sorted(fields, key=lambda name: (LIST in fields[name], name))
+
+    def _list(self, of: ListOf, slot: WayName) -> Given:
+        """Return a list of a few parts; an empty one beside constants that are not the first."""
+        most = MOST_PARTS if self._is_plain and of.parts else 0
+        count = self._pick(range(most + 1), slot.name)
+        self._world.parts = max(self._world.parts or 0, most)
+        chosen = [self._pick(of.parts, slot.name) for _ in range(count)]
+        return tuple(tuple(self._item(item, slot)) for part in chosen for item in part)
+
+    def _item(self, item: tuple[Domain, ...], slot: WayName) -> Iterator[Given]:
+        shape: tuple[Given, ...] = ()
+        for domain in item:
+            if SHAPE in domain:
+                ranks = [rank for rank in (self._rank, REGROUPED.get(self._rank or 0)) if rank]
+                shape = tuple(self._world.size() for _ in range(self._pick(ranks, slot.name)))
+                yield shape
+            elif MEANT not in domain and (TENSOR in domain or TRUTH in domain):
+                yield self._operand(shape, TRUTH in domain, slot)
+            else:
+                yield self._of(domain, WayName(slot.name))
+
+    def _operand(self, shape: Sequence[Given], is_truth: bool, slot: WayName) -> Given:
+        """Return a number, or a tensor that is like a shape, a row or a column of it."""
+        rank = len(shape)
+        options: list[tuple[int, ...] | None] = [(0,) * rank]
+        if rank and rank == self._rank:
+            options += [(1,) * (rank - 2) + (0, 0), (0,) * (rank - 1) + (1,)]
+        chosen = self._pick(options if is_truth else [None, *options], slot.name)
+        if chosen is None:
+            return given_number(self._formulas, self._world.real())
+        sizes = [n or self._world.size() for n in chosen]
+        return self._formulas.read(sizes, "truth" if is_truth else "real")
+
+    def _meant(self, definition: Definition, values: list[Given], slot: WayName) -> Given:
+        if takes(definition):
+            chosen = self._pick(((0,), (0, 1)), slot.name)
+            values.append(tuple(n or self._world.size() for n in chosen))
+        return meaning_of(definition, values, self._formulas)
+
+    # --- tensors ---
+
+    def _orders(self, domain: Given) -> list[Given]:
+        """Return all sets of dimensions, or orders that swap two neighbours."""
         if self._rank is None:
             raise NoMeaning("dimensions of which tensor is not known")
         dims = range(self._rank)
+        if domain == ORDER:
+            swaps: list[Given] = [(*dims[:d], d + 1, d, *dims[d + 2 :]) for d in dims[:-1]]
+            return swaps or [tuple(dims)]
         return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
+
+    def _place(self, chosen: str) -> Given:
+        number = self._world.item()
+        if chosen is SLICE:
+            return ("slice", number - 1, number, None)
+        if chosen is PART:
+            return ("slice", number, number + self._world.item(), None)
+        return number - 1 if chosen is ITEM else -number
 
     def tensor(self, slot: WayName) -> Formula:
         """Return a new tensor. Raises NotMatched."""
+        self._world.has_choices = True
         dtype, kind = self._type(slot)
         if dtype is not None:
             self.dtypes[slot] = dtype
-        shape = () if self._is_one(slot) else self._pick(self._shapes(), slot.name)
-        made = self._formulas.read([n or self._world.size() for n in shape], kind, slot.name)
+        shape = () if self._is_one(slot) else self._new_shape(slot)
+        made = self._formulas.read(shape, kind, slot.name)
         if self._rank is None and not self._is_one(slot):
             self._rank = made.tensor.rank
         if dtype is not None:
@@ -128,15 +292,19 @@ class Variables:
             if guard.left == Attribute(name, "numel")
         )
 
+    def _new_shape(self, slot: WayName) -> list[Given]:
+        return [n or self._world.size() for n in self._pick(self._shapes(), slot.name)]
+
     def _shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes that a new tensor may have, with 0 for a size: that of the first one is
-        of any rank, and the others are like it, a column or a row of it, or of a low rank.
+        of any rank, and the others are like it, a column or a row of it, or of a low rank; those
+        beside a record are like the first.
         """
         if self._rank is None:
             return [(0,) * rank for rank in RANKS]
         rank = self._rank
         alike = [(0,) * rank]
-        if self.are_alike:
+        if self.are_alike or self._fields:
             return alike
         alike += [(0,) + (1,) * (rank - 2)] if rank > 2 else []
         return list(dict.fromkeys((*alike, (0,), (0, 0), ())))

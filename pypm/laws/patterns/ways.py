@@ -228,7 +228,8 @@ class Way:
         self, definition: Definition, around: _Frames, actuals: Mapping[str, WayName]
     ) -> Tree:
         """Return the body of a definition; what it calls is not entered."""
-        return self.tree(definition.body, actuals, (definition, *around))
+        body = definition.body if definition.apart is None else definition.apart()
+        return self.tree(body, actuals, (definition, *around))
 
     @singledispatchmethod
     def tree(self, pattern: Pattern, names: Names, frames: _Frames = ()) -> Tree:
@@ -273,14 +274,15 @@ class Way:
     @tree.register
     def _(self, pattern: Mu, names: Names, frames: _Frames = ()) -> Tree:
         slots = tuple(names[a] for a in pattern.actuals)
-        return self._called(pattern.definition, frames, slots)
+        return self.called(pattern.definition, frames, slots)
 
     @tree.register
     def _(self, pattern: Call, names: Names, frames: _Frames = ()) -> Tree:
         slots = tuple(names[a] for a in pattern.actuals)
-        return self._called(frames[pattern.index], frames[pattern.index + 1 :], slots)
+        return self.called(frames[pattern.index], frames[pattern.index + 1 :], slots)
 
-    def _called(self, definition: Definition, around: _Frames, slots: tuple[WayName, ...]) -> Tree:
+    def called(self, definition: Definition, around: _Frames, slots: tuple[WayName, ...]) -> Tree:
+        """Return a call of a definition."""
         if definition.means is not None:
             names = dict(zip(definition.parameters, slots, strict=True))
             self.shared += [(guard, names) for guard in shared_guards(definition)]

@@ -4,7 +4,19 @@ import math
 
 from pypm import let, pattern, predicate, record, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.attention.score_steps import LOWEST, held, hides
+from pypm.rules.attention.meanings import (
+    flat,
+    heads,
+    keys,
+    repeated,
+    scored,
+    scores_of,
+    stepped,
+    stepped_scores,
+    summed,
+    weights,
+)
+from pypm.rules.attention.score_steps import held, hides, is_lowest
 from pypm.rules.vocabulary.products import MM, Scaled
 from pypm.rules.vocabulary.shapes import (
     LooseStep,
@@ -13,11 +25,32 @@ from pypm.rules.vocabulary.shapes import (
     Transposed,
     UnderLooseSteps,
     UnderNoOps,
+    same,
 )
 from pypm.rules.vocabulary.softmax import Count, Later, NotLater, RowMax, Softmax
 
 
-@pattern(through=LooseStep)
+@pattern(means=same)
+def After(b):  # true where a key is after the query, both counted from the first
+    i, j = var(), var()
+    b <= Later(i, j)
+    i <= Count()
+    j <= Count()
+    assert i.numel == i.shape[-2] and j.numel == j.shape[-1]
+    return b
+
+
+@pattern(means=same)
+def UpTo(b):  # true where a key is not after the query
+    i, j = var(), var()
+    b <= NotLater(i, j)
+    i <= Count()
+    j <= Count()
+    assert i.numel == i.shape[-2] and j.numel == j.shape[-1]
+    return b
+
+
+@pattern(through=LooseStep, means=stepped)
 def Affine(x, steps=()):  # (... + m) ...: what happened to x, innermost first, and in which shape
     r, m = var(), var()
     y = Affine(x, r)
@@ -62,28 +95,20 @@ def Affine(x, steps=()):  # a soft cap, between its two scales
 
 @pattern(through=LooseStep)
 def Affine(x, steps=()):  # every key after its query is filled: b holds nothing else
-    r, b, c, i, j = var(), var(), var(), var(), var()
+    r, b, c = var(), var(), var()
     y = Affine(x, r)
     let(steps=(*r, ("causal fill", y.shape, b, held(c.value, y.dtype))))
-    b <= Later(i, j)
-    i <= Count()
-    j <= Count()
-    assert hides(c.value, y.dtype) and i.numel == i.shape[-2] == y.shape[-2]
-    assert j.numel == j.shape[-1] == y.shape[-1]
-    return aten.where(b, c, y) | aten.masked_fill(y, b, c)
+    assert hides(c.value, y.dtype) and b.shape[-2:] == y.shape[-2:]
+    return aten.where(After(b), c, y) | aten.masked_fill(y, After(b), c)
 
 
 @pattern(through=LooseStep)
 def Affine(x, steps=()):
-    r, b, c, i, j = var(), var(), var(), var(), var()
+    r, b, c = var(), var(), var()
     y = Affine(x, r)
     let(steps=(*r, ("causal keep", y.shape, b, held(c.value, y.dtype))))
-    b <= NotLater(i, j)
-    i <= Count()
-    j <= Count()
-    assert hides(c.value, y.dtype) and i.numel == i.shape[-2] == y.shape[-2]
-    assert j.numel == j.shape[-1] == y.shape[-1]
-    return aten.where(b, y, c)
+    assert hides(c.value, y.dtype) and b.shape[-2:] == y.shape[-2:]
+    return aten.where(UpTo(b), y, c)
 
 
 @pattern(through=LooseStep)
@@ -117,7 +142,7 @@ def Affine(x, steps=()):  # no score is below the lowest number: -inf becomes fi
     r, c = var(), var()
     y = Affine(x, r)
     let(steps=(*r, ("raise", y.shape, held(c.value, y.dtype))))
-    assert c.value <= 10 * LOWEST
+    assert is_lowest(c.value)
     return aten.maximum(y, c) | aten.max(y, c) | aten.clamp(y, c) | aten.clamp_min(y, c)
 
 
@@ -129,7 +154,7 @@ def Affine(x, steps=()):
 # --- keys and values: heads repeated, layouts ----------------------------------------------------
 
 
-@pattern(through=NoOp)
+@pattern(through=NoOp, means=repeated)
 def Repeated(k, dim):  # [B, G, T, D] with every head n times: [B, G * n, T, D]
     let(dim=1)
     e = aten.expand(aten.unsqueeze(k, 2), ...)
@@ -154,7 +179,7 @@ def Repeated(k, dim):
     return aten.repeat_interleave(k, n, dim, ...)
 
 
-@pattern(through=NoOp)
+@pattern(through=NoOp, means=lambda k, shape: k.expand(shape))
 def Broadcast(k):  # [B, G, 1, T, D] as [B, G, n, T, D]
     y = aten.expand(k, ...)
     assert k.rank == 5 and k.shape[2] == 1
@@ -170,12 +195,12 @@ def Broadcast(k):  # [B, 1, T, D] as [B, n, T, D]
     return y
 
 
-@pattern
+@pattern(means=lambda x: x.transpose(1, 2))
 def Swapped(x):
     return aten.transpose(x, 1, 2) | aten.transpose(x, 2, 1) | aten.permute(x, [0, 2, 1, 3])
 
 
-@pattern
+@pattern(means=heads)
 def Heads(k, layout):  # layout: how [B, G, T, D] is had from k
     return NoOp(Heads(k, layout))
 
@@ -208,7 +233,7 @@ def Heads(k, layout):
     return k
 
 
-@pattern(through=NoOp)
+@pattern(through=NoOp, means=keys)
 def Keys(k, layout, steps=()):  # (k s)^T = k^T s
     kt = Transposed(Scaled(Heads(k, layout), steps))
     return kt | Scaled(Transposed(Heads(k, layout)), steps)
@@ -237,7 +262,7 @@ def Keys(k, layout, steps=()):
 # --- scores --------------------------------------------------------------------------------------
 
 
-@pattern(through=NoOp)
+@pattern(through=NoOp, means=flat)
 def Flat(x, steps=()):  # [B, H, S, D] as [B * H, S, D], scaled before or after
     y = Reshape(Flat(x, steps))
     assert y.shape[-2:] == x.shape[-2:]
@@ -276,7 +301,7 @@ def ratio(alpha, beta):
     return alpha / beta
 
 
-@pattern
+@pattern(means=scores_of)
 def Scores(q, k, sq, sk, layout, steps=()):
     return MM(Scaled(q, sq), Keys(k, layout, sk))
 
@@ -326,21 +351,21 @@ def Scores(q, k, sq, sk, layout, steps=()):
 # --- the whole -----------------------------------------------------------------------------------
 
 
-@pattern
+@pattern(means=stepped_scores)
 def Stepped(q, k, layout, steps):  # the scores after all steps: on q, on k, and on the product
     of_q, of_k, first, then = var(), var(), var(), var()
     let(steps=(*of_q, *of_k, *first, *then))
     return Affine(Scores(q, k, of_q, of_k, layout, first), then)
 
 
-@pattern
+@pattern(means=scored)
 def Scored(scores):
     q, k, layout, steps = var(), var(), var(), var()
     let(scores=record(q=q, k=k, layout=layout, steps=steps))
     return Stepped(q, k, layout, steps)
 
 
-@pattern
+@pattern(means=weights)
 def Weights(scores):
     return Softmax(Scored(scores))
 
@@ -360,7 +385,7 @@ def Weights(scores):  # no softmax: declined, with the reason
     return aten.sigmoid(x)
 
 
-@pattern
+@pattern(means=summed)
 def Summed(w, v, lv):  # a product of weights with the values
     return MM(w, Heads(v, lv))
 

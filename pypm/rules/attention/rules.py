@@ -20,6 +20,8 @@ def agree(lk, lv, q, k, v):
     """Return whether the shapes of q, k and v may be those of attention: their ranks agree, and
     keys have as many heads as values. With an einsum in `lk` or `lv`, they may differ.
     """
+    if len(q) not in (3, 4, 5):
+        return False
     if "," in lk or "," in lv or not len(q) == len(k) == len(v) == 4:
         return "," in lk or (len(q) == len(k) and ("," in lv or len(q) == len(v)))
     heads = k[2 if lk == "BTGD" else 1], v[2 if lv else 1]

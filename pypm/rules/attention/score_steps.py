@@ -26,7 +26,7 @@ LOWEST = -1e30
 OF_ALL = "one number says of all scores whether they are filled"
 
 
-@predicate
+@predicate(limit=-math.inf)
 def held(value, dtype):
     """Return a number that is filled in as a floating-point type holds it: some are infinite.
 
@@ -39,7 +39,7 @@ def held(value, dtype):
     return value if abs(value) - info.max < rounded else math.copysign(math.inf, value)
 
 
-@predicate
+@predicate(limit=-math.inf)
 def hides(value, dtype):
     """Return whether a number that is filled in for a score of this type hides the key.
 
@@ -49,6 +49,12 @@ def hides(value, dtype):
     key, all that was filled in is kept.
     """
     return value <= lowest_needed(dtype)
+
+
+@predicate(limit=-math.inf)
+def is_lowest(value):
+    """Return whether a number is so low that no score is below it."""
+    return value <= 10 * LOWEST
 
 
 def lowest_needed(dtype):

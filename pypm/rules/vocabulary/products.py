@@ -1,10 +1,8 @@
 """Matrix products, linear layers, and scales."""
 
-import torch
-
 from pypm import let, pattern, var
 from pypm.fx import aten
-from pypm.rules.vocabulary.shapes import Batch, Merged, NoOp, UnderNoOps
+from pypm.rules.vocabulary.shapes import Batch, Merged, NoOp, UnderNoOps, batched
 
 
 def linear(x, w, b, turned):
@@ -13,7 +11,19 @@ def linear(x, w, b, turned):
     return y if b is None else y + b
 
 
-@pattern(through=NoOp, means=torch.matmul)
+def scaled(x, steps):
+    """Return x after steps, each times or over a number."""
+    for kind, _, c in steps:
+        x = x * c if kind == "mul" else x / c
+    return x
+
+
+def product(a, b, shape=None):
+    """Return a product of matrices, with other batch dimensions if a shape says so."""
+    return a @ b if shape is None else batched(a @ b, shape)
+
+
+@pattern(through=NoOp, means=product)
 def MM(a, b):
     return aten.matmul(a, b) | aten.bmm(a, b) | Batch(aten.bmm(Merged(a), Merged(b)))
 
@@ -43,7 +53,7 @@ def Linear(x, w, b=None, turned=True):
     return PlainLinear(x, w, b, turned)
 
 
-@pattern(through=NoOp)
+@pattern(through=NoOp, means=scaled)
 def Scaled(x, steps=()):  # x times and over any numbers
     r, c = var(), var()
     let(steps=(*r, ("mul", (), c)))

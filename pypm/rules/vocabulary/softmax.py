@@ -1,5 +1,7 @@
 """Softmax over the last dimension, and the keys after a query."""
 
+import math
+
 import torch
 
 from pypm import pattern
@@ -52,7 +54,7 @@ def Normalized(x):  # exp x / sum exp x
 # --- keys after the query ------------------------------------------------------------------------
 
 
-@pattern
+@pattern(means=lambda shape: torch.arange(math.prod(shape)).reshape(shape))
 def Count():  # 0, 1, 2, ... along one dimension
     y = prims.iota(_, ...)
     assert y.start == 0 and y.step == 1
@@ -65,11 +67,11 @@ def Count():
     return aten.unsqueeze(Count(), _) | NoOp(Count())
 
 
-@pattern(through=NoOp)
+@pattern(through=NoOp, means=lambda i, j: j > i)
 def Later(i, j):
     return aten.gt(j, i) | aten.ge(j - i, 1) | aten.gt(j - i, 0)
 
 
-@pattern(through=NoOp)
+@pattern(through=NoOp, means=lambda i, j: j <= i)
 def NotLater(i, j):
     return aten.le(j, i) | aten.le(j - i, 0) | aten.lt(j - i, 1)

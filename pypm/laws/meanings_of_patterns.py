@@ -1,0 +1,34 @@
+"""What patterns mean, by the word of their authors: torch code, run on symbolic tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pypm.core.patterns import Definition
+from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.formulas import Formulas
+from pypm.laws.lemmas import takes
+from pypm.laws.patterns.hidden import STEPS
+from pypm.laws.patterns.ways import NotMatched
+from pypm.laws.tracing import formulas_of, running, tensor_of
+
+__all__ = ["meaning_of"]
+
+
+def meaning_of(definition: Definition, values: Sequence[Given], formulas: Formulas) -> Given:
+    """Return what a definition means for arguments. Raises NoMeaning."""
+    assert definition.means is not None
+    given = [tensor_of(value, formulas) for value in values]
+    if takes(definition, STEPS):
+        number = values[definition.parameters.index("t")]
+        given.append(number + formulas.world.size())
+    try:
+        with running(formulas):
+            found = definition.means(*given)
+    except IndexError:
+        raise NotMatched("an operand of too few dimensions") from None
+    except (TypeError, AttributeError) as error:
+        if None in values:  # nothing has a meaning only where the author says which
+            return None
+        raise NoMeaning(f"the meaning of `{definition.name}`: {error}") from error
+    return formulas_of(found, formulas)
