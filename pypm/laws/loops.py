@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Final
 
 from pypm.laws.algebra import Given, Index, Indexed, Scalar, Shape, SizesDiffer
-from pypm.laws.equations import places
 from pypm.laws.forms.functions import power
 from pypm.laws.forms.polynomials import Factor, Part, Poly, factor, rational
 from pypm.laws.forms.sums import renamed
@@ -191,7 +190,7 @@ def _keys(values: FormulaValues, tensors: Sequence[Indexed]) -> Part:
     """Return the shapes and the normal forms of tensors, which are equal for equal ones."""
     found: list[Part] = []
     for x in tensors:
-        for place in list(places(values.algebra, x.shape)):
+        for place in list(values.algebra.places(x.shape)):
             names = {
                 name: f"$s{number}"
                 for number, name in enumerate(n for index in place for n in _names(index))
