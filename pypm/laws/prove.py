@@ -158,7 +158,7 @@ def _maker(
         for one, two in zip(left, right, strict=False):
             _settle_shapes(formulas, one, two)
         if formulas.declined and compared(Equation(formulas, left, right)) is not None:
-            raise Declined(formulas.declined)
+            raise NoMeaning(f"the sides differ where the reading declines: {formulas.declined}")
         return Equation(formulas, left, right)
 
     return make
