@@ -8,6 +8,7 @@ smaller terms alone, so a proof that uses the meaning of its own calls is an ind
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
@@ -35,6 +36,8 @@ class Contracts:
         self.domains = Domains()
         self._known: dict[Key, list[Outcome]] = {}
         self._impossible: set[Key] = set()
+        self._never: set[Key] = set()
+        """Those of which no way is possible whatever the sizes."""
         self._under_way: set[Key] = set()
         self._spellings = Spellings(self)
 
@@ -97,6 +100,11 @@ class Contracts:
             if not new:
                 return
             self._impossible |= new
+            self._never |= {key for key in new if all(map(self._is_never, found[key][1]))}
+
+    def _is_never(self, outcome: Outcome) -> bool:
+        keys = {lemma.key for lemma in outcome.lemmas}
+        return outcome.kind == "impossible" or not keys.isdisjoint(self._never)
 
     def _is_impossible(self, outcome: Outcome) -> bool:
         return outcome.kind in ("impossible", "rejected") or any(
@@ -104,11 +112,13 @@ class Contracts:
         )
 
     def _judged(self, outcome: Outcome) -> Outcome:
-        """Return the outcome of a way, rejected if one of its lemmas admits no way."""
+        """Return the outcome of a way, but that it is none if one of its lemmas admits no way."""
         is_known = outcome.kind in ("impossible", "rejected")
         if is_known or not self._is_impossible(outcome):
             return outcome
-        return Outcome("rejected", outcome.way, "a pattern that takes no such arguments")
+        kind: Literal["impossible", "rejected"]
+        kind = "impossible" if self._is_never(outcome) else "rejected"
+        return Outcome(kind, outcome.way, "a pattern that takes no such arguments")
 
     def _maker(self, lemma: Lemma) -> Make:
         definition = lemma.definition

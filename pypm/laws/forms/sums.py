@@ -78,8 +78,9 @@ def indices_in(part: Part) -> frozenset[str]:
 
 def with_fixed_indices(value: Poly, place: Sequence[Poly]) -> Poly:
     """Return the value at a place with names of its indices that are always the same."""
-    found = dict.fromkeys(name for index in place for m, _ in index.key for name in indices_in(m))
-    names = {name: f"@{number}" for number, name in enumerate(found)}
+    found = frozenset().union(*(indices_in(index.key) for index in place))
+    ordered = sorted(found, key=lambda name: int(name[1:]))
+    names = {name: f"@{number}" for number, name in enumerate(ordered)}
     return of_key(renamed(value.key, names))
 
 

@@ -149,9 +149,7 @@ class Valuation:
                 self._unify(value, self._argument(slot.arguments[VALUE]))
         for guard, names in sorted(self._way.guards, key=_is_of_results):
             self._guard(guard, names)
-        for guard, names in self._way.shared:
-            if all(names[name] in self._known for name in names_in(guard)):
-                self._guard(guard, names)
+        self._check_shared()
         failed: NotMatched | None = None
         for one, two in (*equal, *self._equal, *self._world.views):
             try:
@@ -163,6 +161,12 @@ class Valuation:
         for one, two in self._whole:
             if [*map(form_of, one)] != [*map(form_of, two)]:
                 raise NoMeaning("a slice whose arguments may be anything")
+
+    def _check_shared(self) -> None:
+        """Make the guards of patterns that are called hold, as far as values are known."""
+        for guard, names in self._way.shared:
+            if all(names[name] in self._known for name in names_in(guard)):
+                self._guard(guard, names)
 
     def _unify(self, one: Given, two: Given, are_said: bool = False) -> None:
         """Make two values equal; `are_said` says that they are constants of the pattern."""
@@ -469,6 +473,7 @@ class Valuation:
         """
         is_open = any(map(self._is_open, actuals))
         early = tuple(map(self._early, actuals))
+        self._check_shared()
         own = self._own_shape(definition, early, is_open)
         if not takes(definition, "shape"):
             return self._mean(definition, tuple(map(self.value, actuals)))

@@ -280,6 +280,8 @@ class Variables:
             self._rank = made.tensor.rank
         if dtype is not None:
             made.attributes["dtype"] = dtype  # type: ignore[index]
+            if dtype.is_floating_point:
+                self._world.dtype = dtype
         return made
 
     def _is_one(self, slot: WayName) -> bool:

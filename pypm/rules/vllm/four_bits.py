@@ -40,13 +40,14 @@ def Packed(x, scale, swizzled, s):  # two results: x, and scales in the memory o
     q = var()
     y = QUANTIZE(x, scale, swizzled, output=q, output_scale=s)
     assert is_packed(q.shape, x.shape) and q.shape[0] == x.shape[0]
-    assert x.rank == 2 and scale.numel() == 1
+    assert x.rank == 2 and scale.numel() == 1 and s.rank == 2
     return y
 
 
 @pattern
 def NormAndSumPacked(x, r, w, eps, scale, swizzled, s):
     y = Packed(Rows(NormOfSum(x, r, w, eps)), scale, swizzled, s)
+    assert x.dtype in NARROW
     return GETITEM(y, 1), Sum(x, r, w, eps), GETITEM(y, 2)
 
 
@@ -54,14 +55,14 @@ def NormAndSumPacked(x, r, w, eps, scale, swizzled, s):
 def SiluPacked(x, scale, s):
     z = SiluAndMul(x)
     y = Packed(Rows(z), scale, True, s)
-    assert z.dtype == x.dtype
+    assert z.dtype == x.dtype and x.dtype in NARROW
     return GETITEM(y, 1), GETITEM(y, 2)
 
 
 @rule(NormAndSumPacked, reads=last_reader("r"))
 def add_rms_norm_packed(x, r, w, eps, scale, swizzled, s, match):
-    if not fit(x, r, w) or x.dtype not in NARROW:
-        return decline(f"{MISFIT}; this one takes no 32 bits")
+    if not fit(x, r, w):
+        return decline(MISFIT)
     width, total = x.shape[-1], given_up(r, match)
     q = torch.empty((*x.shape[:-1], width // 2), dtype=torch.uint8, device=x.device)
     # The kernel neither reads nor writes these scales, but it checks that they are there.
@@ -75,7 +76,5 @@ def add_rms_norm_packed(x, r, w, eps, scale, swizzled, s, match):
 
 @rule(SiluPacked)
 def silu_and_mul_packed(x, scale, s, match):
-    if x.dtype not in NARROW:
-        return decline("the kernel takes rows of 16 bits")
     q = torch.empty((*x.shape[:-1], x.shape[-1] // 4), dtype=torch.uint8, device=x.device)
     return shaped(fused("silu_and_mul_nvfp4_quant", q, s, x, scale), match, 0, 1)

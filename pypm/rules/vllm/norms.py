@@ -25,7 +25,7 @@ def Norm(x, w, eps):
 def Norm(x, w, eps):
     offset = var()
     y = AnyRMS(x, w, offset, eps)
-    assert offset == 0 and y.dtype == x.dtype
+    assert offset == 0.0 and y.dtype == x.dtype
     assert w is None or w.shape == x.shape[-1:]
     return y
 
