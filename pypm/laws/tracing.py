@@ -193,6 +193,8 @@ def _over_steps(
     count = items[0].shape[0]
     results, after = looped(formulas, stepped, tuple(x.formula for x in before), count)
     return tensor(results, before[0]), tuple(map(tensor, after, before))
+
+
 def _opaque(formulas: Formulas, name: str, like: Given, *operands: Given) -> Given:
     """Return a tensor of which is known only what determines it."""
     tensors = [x.formula for x in operands if isinstance(x, SymbolicTensor)]

@@ -171,6 +171,7 @@ class Variables:
             items = [(*[ALL] * dim, of) for dim in range(4) for of in (ITEM, LAST_ITEM, SLICE)]
             return [*items, *((..., of) for of in (ITEM, PART, 0, 1))]
         return [one]
+
     # --- records and lists ---
 
     def has_lists(self, slot: WayName) -> bool:
@@ -287,6 +288,7 @@ class Variables:
             for name in [getattr(guard.left, "name", "")]
             if guard.left == Attribute(name, "numel")
         )
+
     def _new_shape(self, slot: WayName) -> list[Given]:
         return [n or self._world.size() for n in self._pick(self._shapes(), slot.name)]
 
