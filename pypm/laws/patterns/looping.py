@@ -17,7 +17,13 @@ from pypm.laws.patterns.ways import Meant, Tree, Way, WayName
 from pypm.laws.signatures import signature
 from pypm.laws.sizes import World
 
-__all__ = ["Looping"]
+__all__ = ["Looping", "binds"]
+
+
+def binds(call: Meant) -> bool:
+    """Return whether a call binds names."""
+    means = call.definition.means
+    return steps_of(means) is not None or hidden_by(means) is not None
 
 
 class Looping(ABC):

@@ -34,7 +34,7 @@ from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.by_reference import by_reference
 from pypm.laws.patterns.inversion import parts_of_expression
-from pypm.laws.patterns.looping import Looping
+from pypm.laws.patterns.looping import Looping, binds
 from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
 from pypm.laws.patterns.unknown_guards import (
@@ -238,7 +238,9 @@ class Valuation(Looping):
     def _is_variable(self, slot: WayName) -> bool:
         """Return whether a name stands for anything that its uses allow."""
         is_said = slot.lets or slot.described or VALUE in slot.arguments
-        return not is_said and slot not in self._given and "spelled" not in self._uses.get(slot, {})
+        uses = self._uses.get(slot, {})
+        is_bound = "spelled" in uses or any(map(binds, uses.get("meant", ())))
+        return not (is_said or is_bound or slot in self._given)
 
     def _is_opaque(self, slot: WayName) -> bool:
         """Return whether what computes a value is not to be looked at: others may as well."""
