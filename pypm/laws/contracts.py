@@ -46,9 +46,15 @@ class Contracts:
         self.prove(listed)
         return [o for o in listed if not self._is_impossible(o)]
 
+    def judged(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Return outcomes of ways; those on which a called pattern does not agree are rejected."""
+        self.prove(outcomes)
+        return [*map(self._judged, outcomes)]
+
     def prove(self, outcomes: Iterable[Outcome]) -> dict[Key, tuple[Lemma, list[Outcome]]]:
         """Return what ways take for granted, and what that does, each with what came of it."""
-        todo = [lemma for o in outcomes if o.kind != "declined" for lemma in o.lemmas]
+        idle = "declined", "impossible", "rejected"
+        todo = [lemma for o in outcomes if o.kind not in idle for lemma in o.lemmas]
         found: dict[Key, tuple[Lemma, list[Outcome]]] = {}
         while todo:
             lemma = todo.pop()

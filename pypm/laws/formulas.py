@@ -77,6 +77,8 @@ class FormulaValues:
     symbol: Callable[[Poly], Scalar]
     read: Callable[[Formula, Shape], Indexed]
     known: dict[int, Given] = field(default_factory=dict)
+    lifted: Callable[[float], Poly | None] = lambda _: None
+    """Returns the symbol for which a plain number is taken, if it is for one."""
 
     def of(self, formula: Given) -> Given:
         """Return the value of a formula, or of a tuple of them."""
@@ -131,7 +133,8 @@ class FormulaValues:
     def number(self, value: Given) -> Scalar:
         """Return a number as a value."""
         if isinstance(value, float) and not hasattr(value, "form"):
-            return self.algebra.number(value)
+            known = self.lifted(value)
+            return self.algebra.number(value) if known is None else self.symbol(known)
         if is_number(value):
             return self.symbol(form_of(value))
         if isinstance(value, bool):
@@ -159,7 +162,9 @@ class Formulas:
         """Why the reading of a match declines, though its body may run."""
         self.reads = 0
         self._names: set[str] = set()
-        self._evaluation = FormulaValues(self.algebra, _same, _same, _symbolic)
+        self._evaluation = FormulaValues(
+            self.algebra, _same, _same, _symbolic, lifted=world.plain.get
+        )
 
     def read(self, shape: Sequence[Given], kind: str = "real", name: str = "") -> Formula:
         """Return a variable of this shape. A name that is taken is replaced by another."""

@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Final
 
 from pypm.laws.algebra import Given, Index, Indexed, Scalar, Shape, SizesDiffer
-from pypm.laws.equations import places
 from pypm.laws.forms.functions import power
 from pypm.laws.forms.polynomials import Factor, Part, Poly, factor, rational
 from pypm.laws.forms.sums import renamed
@@ -198,7 +197,7 @@ def _keys(values: FormulaValues, tensors: Sequence[Indexed]) -> Part:
     """Return the shapes and the normal forms of tensors, which are equal for equal ones."""
     found: list[Part] = []
     for x in tensors:
-        for place in list(places(_symbolic(values), x.shape)):
+        for place in list(_symbolic(values).places(x.shape)):
             names = {
                 name: f"$s{number}"
                 for number, name in enumerate(n for index in place for n in _names(index))

@@ -122,8 +122,9 @@ def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None
             if value.name == "number" and dtype is None:
                 return _number(formulas, value)
             known = value.attributes.get("dtype") if value.name == "read" else None
-            found = dtype or known or DTYPES[value.tensor.kind]
-            return SymbolicTensor(value, formulas, found)
+            kind = value.tensor.kind
+            own = formulas.world.dtype if kind == "real" else DTYPES[kind]
+            return SymbolicTensor(value, formulas, dtype or known or own)
         case Record():
             return mapped(lambda part: tensor_of(part, formulas), value)
         case tuple() | list():

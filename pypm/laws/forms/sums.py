@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import lru_cache
@@ -21,7 +21,16 @@ from pypm.laws.forms.polynomials import (
     rational,
 )
 
-__all__ = ["NAMES", "Sizes", "indices_in", "maximum", "new_index", "renamed", "total"]
+__all__ = [
+    "NAMES",
+    "Sizes",
+    "indices_in",
+    "maximum",
+    "new_index",
+    "renamed",
+    "total",
+    "with_fixed_indices",
+]
 
 Sizes: TypeAlias = Mapping[str, Poly]
 """The size of the range of each index, from 0 on."""
@@ -65,6 +74,13 @@ def indices_in(part: Part) -> frozenset[str]:
     if isinstance(part, (tuple, frozenset)):
         return frozenset().union(*map(indices_in, part))
     return frozenset()
+
+
+def with_fixed_indices(value: Poly, place: Sequence[Poly]) -> Poly:
+    """Return the value at a place with names of its indices that are always the same."""
+    found = dict.fromkeys(name for index in place for m, _ in index.key for name in indices_in(m))
+    names = {name: f"@{number}" for number, name in enumerate(found)}
+    return of_key(renamed(value.key, names))
 
 
 def renamed(part: Part, names: Mapping[str, str]) -> Part:

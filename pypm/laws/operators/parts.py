@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, TypeAlias
 
 import torch
@@ -19,6 +20,8 @@ from pypm.laws.algebra import (
     Shape,
     SizesDiffer,
 )
+from pypm.laws.forms.orders import PROBE
+from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.operators.tensors import broadcast, each, joined, part, permuted, ratio, viewed
 
 __all__ = ["MEANINGS_OF_PARTS", "Meaning", "Pieces", "Site"]
@@ -234,7 +237,12 @@ def _padded(
     return found
 
 
-def _got(c: Site, x: Indexed | tuple[Indexed, ...], *tensors: Indexed, index: Given) -> Indexed:
+def _got(
+    c: Site,
+    x: Indexed | tuple[Indexed, ...],
+    *tensors: Indexed,
+    index: Given = (CHILD,),
+) -> Indexed:
     """Return one of several results, or `x[index]`: for integers, slices, None and an ellipsis, or
     for tensors in some dimensions and all of the others.
     """
@@ -352,10 +360,18 @@ def _indexed(c: Site, x: Indexed, indices: tuple[Indexed | None, ...]) -> Indexe
     if any(index.kind == "truth" for index in given):
         raise NoMeaning("an index of truth values")
     together = each(lambda *values: values, *given)
-    first, rank = dims[0], together.rank
+    first, rank, a = dims[0], together.rank, c.algebra
+    if isinstance(a, SymbolicAlgebra):
+        for dim, index in zip(dims, given, strict=True):
+            a.note_place(index.value(*(PROBE,) * index.rank), x.shape[dim])
+
+    def counted_up(value: Scalar, size: Index) -> Index:
+        is_negative = a.positive(-value)
+        return a.place(a.choose(is_negative, lambda: value + a.scalar(size), lambda: value))
 
     def at(p: Shape) -> Scalar:
-        places = map(c.algebra.place, together.value(*p[first : first + rank]))
+        values = together.value(*p[first : first + rank])
+        places = map(counted_up, values, x.shape[first:])
         return x.value(*p[:first], *places, *p[first + rank :])
 
     return Indexed((*x.shape[:first], *together.shape, *x.shape[dims[-1] + 1 :]), at)
@@ -369,18 +385,19 @@ def _gathered(c: Site, x: Indexed, index: Indexed, *, dim: int, **_: Given) -> I
 
 
 def _opaque(c: Site, *operands: Indexed, name: str, given: tuple[Given, ...]) -> Indexed:
-    """Return a function of tensors and numbers without laws: of sums with weights of its own."""
+    """Return a function of tensors and numbers without laws."""
     a = c.algebra
 
-    def weighed(number: int, x: Indexed, *place: Index) -> Scalar:
-        if len(place) == x.rank:
-            weight = a.function(f"{name}.{number}", *map(a.scalar, place)) if place else 1
-            return x.value(*place) * weight
-        return a.total(x.shape[len(place)], lambda i: weighed(number, x, *place, i))
+    @cache
+    def determining() -> Sequence[Scalar]:
+        found = [*map(c.number, given)]
+        for x in operands:
+            inside = a.determining(x.shape, lambda place, x=x: x.value(*place))
+            found += [*map(c.number, (x.rank, len(inside), *x.shape)), *inside]
+        return found
 
     def at(place: Shape) -> Scalar:
-        sums = (weighed(number, x) for number, x in enumerate(operands))
-        return a.function(name, *map(a.scalar, place), *sums, *map(c.number, given))
+        return a.function(name, *map(c.number, place), *determining())
 
     return Indexed(c.shape, at)
 
@@ -419,7 +436,7 @@ MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
     **dict.fromkeys(("aten.zeros", "aten.zeros_like", "aten.new_zeros"), _full(0)),
     **dict.fromkeys(("aten.ones", "aten.ones_like", "aten.new_ones"), _full(1)),
     **dict.fromkeys(("aten.full", "aten.full_like", "aten.new_full"), _filled),
-    "aten.empty": _uninitialized,
+    **dict.fromkeys(("aten.empty", "aten.new_empty"), _uninitialized),
     **dict.fromkeys(("aten.arange", "prims.iota"), _counted),
     "aten.tril": _triangle(1),
     "aten.triu": _triangle(-1),

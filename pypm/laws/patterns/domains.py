@@ -38,6 +38,7 @@ __all__ = [
     "MASKED",
     "MEANT",
     "NUMBER",
+    "ORDER",
     "PLACE",
     "SHAPE",
     "SIZE",
@@ -58,6 +59,7 @@ NUMBER: Final = "number"
 TENSOR: Final = "tensor"
 SIZE: Final = "size"
 PLACE: Final = "place"
+ORDER: Final = "order"
 SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
@@ -96,7 +98,14 @@ OVER_DIMS: Final = frozenset(
     for name in ("sum", "mean", "amax", "var", "var_mean", "logsumexp", "linalg_vector_norm")
 )
 """Operators that take several dimensions."""
-TRUTHS: Final = frozenset({"is_causal", "enable_gqa", "keepdim"})
+SIZES: Final = frozenset({"group_size", "head_size"})
+"""Arguments that are sizes."""
+TRUTHS: Final = frozenset(
+    {
+        *("is_causal", "enable_gqa", "keepdim"),
+        *("is_neox", "is_sf_swizzled_layout", "dummy_is_scale_transposed"),
+    }
+)
 """Arguments that are truth values."""
 ITEM: Final = "item"
 LAST_ITEM: Final = "item from the end"
@@ -318,8 +327,12 @@ def of_argument(name: str, operator: str = "") -> Domain:
         return {NUMBER: NUMBER} | ({None: None} if name == "scale" else {})
     if name in PLACES:
         return {PLACE: PLACE}
+    if name in SIZES:
+        return {SIZE: SIZE}
     if name in TRUTHS:
-        return {False: False, True: True}
+        return {exact(value): value for value in (False, True)}
+    if name == "dims" and operator == "aten.permute":
+        return {ORDER: ORDER}
     if name == "equation":
         return {equation: equation for equation in EQUATIONS}
     if name == "dim" and operator in OVER_DIMS:

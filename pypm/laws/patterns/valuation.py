@@ -8,6 +8,7 @@ from math import prod
 from typing import Final
 
 from pypm.core.guards import (
+    And,
     Apply,
     Attribute,
     Equal,
@@ -36,7 +37,14 @@ from pypm.laws.patterns.by_reference import by_reference
 from pypm.laws.patterns.inversion import parts_of_expression
 from pypm.laws.patterns.looping import Looping, binds
 from pypm.laws.patterns.operator_dims import count_dims
-from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
+from pypm.laws.patterns.subjects import (
+    SHAPES,
+    GuardedName,
+    is_of_none,
+    is_plain,
+    is_said,
+    known_attribute,
+)
 from pypm.laws.patterns.unknown_guards import (
     check_values,
     is_about_sizes,
@@ -142,7 +150,7 @@ class Valuation(Looping):
         for slot, value in self._given.items():
             if VALUE in slot.arguments and is_number(value):
                 self._unify(value, self._argument(slot.arguments[VALUE]))
-        for guard, names in self._way.guards:
+        for guard, names in sorted(self._way.guards, key=_is_of_results):
             self._guard(guard, names)
         for guard, names in self._way.shared:
             if all(names[name] in self._known for name in names_in(guard)):
@@ -159,12 +167,13 @@ class Valuation(Looping):
             if [*map(form_of, one)] != [*map(form_of, two)]:
                 raise NoMeaning("a slice whose arguments may be anything")
 
-    def _unify(self, one: Given, two: Given) -> None:
+    def _unify(self, one: Given, two: Given, are_said: bool = False) -> None:
+        """Make two values equal; `are_said` says that they are constants of the pattern."""
         try:
             self._world.unify(one, two)
         except Contradiction as why:
-            is_known = all(is_number(n) and form_of(n).constant is not None for n in (one, two))
-            raise (Impossible if is_known else NotMatched)(str(why)) from None
+            are_known = are_said or (is_plain(one) and is_plain(two))
+            raise (Impossible if are_known else NotMatched)(str(why)) from None
 
     def _guard(self, guard: Guard, names: Names) -> None:
         if lacks_a_dimension(guard, lambda name: rank_of(self.value(names[name]))):
@@ -181,14 +190,19 @@ class Valuation(Looping):
                     place = id(guard), id(names)
                     if place not in self._ors:
                         self._ors[place] = self._pick((0, 1), "or")
+                        self._way.sides.append(self._ors[place])
                     self._guard((left, right)[self._ors[place]], names)
                 elif not known:
                     self._guard(right, names)
                 return
+            case And(left, right):
+                self._guard(left, names)
+                self._guard(right, names)
+                return
             case Equal(left, right):
                 one, two = self._evaluate(left, names), self._evaluate(right, names)
                 if one is not UNDEFINED and two is not UNDEFINED:
-                    self._unify(one, two)
+                    self._unify(one, two, is_said(left, names) and is_said(right, names))
                 return
             case Holds(Apply(function, (left, right))) if function.name == "is_value":
                 one, two = self._evaluate(left, names), self._evaluate(right, names)
@@ -203,8 +217,11 @@ class Valuation(Looping):
         if known is False:
             for one, two in list(self._world.unequal):  # the guard may hold where they are equal
                 self._unify(one, two)
+            compared = len(self._world.hypotheses) - before
             if not self._world.suppose(before):
                 raise NotMatched("a guard")
+            if compared > 1:
+                self._world.unknown.append(guard)
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
         return holds(guard, self._subjects(names))
@@ -262,6 +279,11 @@ class Valuation(Looping):
                 self._under_way.remove(slot)
         return self._known[slot]
 
+    def value_if_used(self, slot: WayName) -> Given:
+        """Return the value of a slot; `UNDEFINED` if nothing in the way is about it."""
+        is_used = slot in self._uses or slot in self._given or slot.arguments
+        return self.value(slot) if is_used or not self._is_free(slot) else UNDEFINED
+
     def _computed(self, slot: WayName) -> Given:
         found: Given = UNDEFINED
         if slot.lets:
@@ -300,7 +322,7 @@ class Valuation(Looping):
         elif isinstance(found, (tuple, Record)) and type(found) is type(given):
             one, two = (list(parts_of(value)) for value in (found, given))
             if len(one) != len(two):
-                raise Impossible("tuples of different lengths")
+                raise NotMatched("tuples of different lengths")
             for a, b in zip(one, two, strict=True):
                 self._agree(a, b)
         elif is_number(found) and is_number(given):
@@ -339,7 +361,7 @@ class Valuation(Looping):
             found = entered(lemma, values, way, self._formulas, self._lemmas)
             self._results[call] = found.result
             for slot, one, other in zip(call.actuals, values, found.values, strict=True):
-                if one is UNDEFINED:
+                if one is UNDEFINED and other is not UNDEFINED:
                     self._bound[slot] = other
             for slot, inner in zip(call.actuals, found.slots, strict=True):
                 if inner in found.dtypes:
@@ -349,6 +371,8 @@ class Valuation(Looping):
     def _is_free(self, slot: WayName) -> bool:
         """Return whether nothing but calls says the value of a name."""
         if slot in self._known or slot in self._given or slot in self._bound:
+            return False
+        if self._variables.said(slot) is not UNDEFINED:
             return False
         is_operand = self._uses.get(slot, {}).get("operand")
         return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
@@ -408,6 +432,7 @@ class Valuation(Looping):
         found = self._said_shape(slot)
         if found is not None:
             return found
+        self._world.has_choices = True
         ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
         chosen = self._pick([None, *ranks], "shape")
         return own if chosen is None else tuple(self._world.size() for _ in range(chosen))
@@ -538,6 +563,12 @@ class Valuation(Looping):
         return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
 
 
+def _is_of_results(said: tuple[Guard, Names]) -> bool:
+    """Return whether a guard is about what the way computes: others refuse more ways early."""
+    guard, names = said
+    return any(names[name].described for name in names_in(guard))
+
+
 def entered(
     lemma: Lemma, values: Sequence[Given], way: Way, formulas: Formulas, lemmas: Lemmas
 ) -> Entered:
@@ -553,6 +584,6 @@ def entered(
     valuation = Valuation(way, formulas, lemmas, given)
     found = valuation.value(result)
     valuation.settle()
-    bound = tuple(map(valuation.value, slots.values()))
+    bound = tuple(map(valuation.value_if_used, slots.values()))
     valuation.settle()
     return Entered(found, bound, tuple(slots.values()), valuation.dtypes)

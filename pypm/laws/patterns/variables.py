@@ -26,6 +26,7 @@ from pypm.laws.patterns.domains import (
     LIST,
     MEANT,
     NUMBER,
+    ORDER,
     PLACE,
     SHAPE,
     SIZE,
@@ -85,7 +86,7 @@ class Variables:
 
     def value(self, slot: WayName) -> Given:
         """Return a value of one of the kinds that a name may stand for. Raises NoMeaning."""
-        found = self._said(slot)
+        found = self.said(slot)
         return self._of(self.domain(slot), slot) if found is UNDEFINED else found
 
     def domain(self, slot: WayName) -> Domain:
@@ -107,7 +108,7 @@ class Variables:
             domain[None] = None
         return domain
 
-    def _said(self, slot: WayName) -> Given:
+    def said(self, slot: WayName) -> Given:
         """Return the constant that a guard says a name is, or the number that stands for it."""
         for guard, names in self._guards:
             match guard:
@@ -165,12 +166,10 @@ class Variables:
 
     def _each(self, one: Given) -> list[Given]:
         """Return the values of a kind among which is chosen."""
-        if one is DIMS:
-            return self._dims()
         if one is INDEX:
             items = [(*[ALL] * dim, of) for dim in range(4) for of in (ITEM, LAST_ITEM, SLICE)]
             return [*items, *((..., of) for of in (ITEM, PART, 0, 1))]
-        return [one]
+        return self._orders(one) if one in (DIMS, ORDER) else [one]
 
     # --- records and lists ---
 
@@ -251,11 +250,14 @@ class Variables:
 
     # --- tensors ---
 
-    def _dims(self) -> list[Given]:
-        """Return all sets of dimensions."""
+    def _orders(self, domain: Given) -> list[Given]:
+        """Return all sets of dimensions, or orders that swap two neighbours."""
         if self._rank is None:
             raise NoMeaning("dimensions of which tensor is not known")
         dims = range(self._rank)
+        if domain == ORDER:
+            swaps: list[Given] = [(*dims[:d], d + 1, d, *dims[d + 2 :]) for d in dims[:-1]]
+            return swaps or [tuple(dims)]
         return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
 
     def _place(self, chosen: str) -> Given:
@@ -268,6 +270,7 @@ class Variables:
 
     def tensor(self, slot: WayName) -> Formula:
         """Return a new tensor. Raises NotMatched."""
+        self._world.has_choices = True
         dtype, kind = self._type(slot)
         if dtype is not None:
             self.dtypes[slot] = dtype

@@ -214,8 +214,8 @@ class Way:
         self.roots: list[Tree] = []
         self.taken: list[Pattern] = []
         """The alternates that were chosen."""
-        self.offered: dict[int, tuple[Pattern, str]] = {}
-        """All alternates among which was chosen, by identity, each with the pattern it is of."""
+        self.sides: list[int] = []
+        """The sides of guards with several that were chosen."""
         self.notes = [] if notes is None else notes
         """Lemmas that the values of the way take for granted."""
 
@@ -247,7 +247,7 @@ class Way:
 
     @tree.register
     def _(self, pattern: Alt, names: Names, frames: _Frames = ()) -> Tree:
-        return self.tree(self._chosen(pattern, frames), names, frames)
+        return self.tree(self._chosen(pattern), names, frames)
 
     @tree.register
     def _(self, pattern: Exists, names: Names, frames: _Frames = ()) -> Tree:
@@ -289,10 +289,8 @@ class Way:
             return Meant(definition, slots)
         return Spelled(definition, around, slots)
 
-    def _chosen(self, pattern: Pattern, frames: _Frames) -> Pattern:
+    def _chosen(self, pattern: Pattern) -> Pattern:
         options = alternates(pattern)
-        owner = frames[0].name if frames else ""
-        self.offered |= {id(option): (option, owner) for option in options}
         chosen = options[self.choices.choose(len(options))]
         self.taken.append(chosen)
         return chosen
