@@ -12,7 +12,7 @@ from typing import Literal
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
-from pypm.lang.observers import Repeats
+from pypm.lang.observers import steps_of
 from pypm.laws.algebra import Given
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
@@ -138,7 +138,7 @@ class Contracts:
             left = valuation.value(result)
             valuation.settle()
             values = [valuation.value(slot) for slot in slots.values()]
-            if isinstance(definition.means, Repeats):
+            if steps_of(definition.means) is not None:
                 right = valuation.repeated(Meant(definition, valuation.copied(values)))
                 return Equation(formulas, (left,), (right,))
             if takes(definition, "shape"):
