@@ -77,6 +77,15 @@ class Contracts:
             if key not in self._impossible
         }
 
+    def excluded(self) -> set[int]:
+        """Return alternates, by identity, that match no graph: constants exclude each other in each
+        way that takes one, whatever the sizes.
+        """
+        every = [o for outcomes in self._known.values() for o in outcomes]
+        taken = {id(pattern) for o in every for pattern in o.way.taken}
+        others = {id(p) for o in every if o.kind != "impossible" for p in o.way.taken}
+        return taken - others
+
     def _mark(self, found: Mapping[Key, tuple[Lemma, list[Outcome]]]) -> None:
         """Find the lemmas of which no way is possible."""
         while True:

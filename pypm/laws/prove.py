@@ -110,7 +110,7 @@ def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[
     if reason:
         told = (shown.parted, shown.help) if shown is not None else ()
         return Open(rule.name, reason, scope, *told), False
-    reason = _what_is_missing(outcomes, lemmas)
+    reason = _what_is_missing(outcomes, lemmas, contracts.excluded())
     return (Open(rule.name, reason, scope), True) if reason else (Proved(rule.name, scope), False)
 
 
@@ -252,23 +252,26 @@ def _why_open(
 
 
 def _what_is_missing(
-    outcomes: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]
+    outcomes: Sequence[Outcome],
+    lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]],
+    excluded: set[int],
 ) -> str:
-    """Return what no proof is about, or ""."""
+    """Return what no proof is about, or "". Excluded alternates match nothing."""
     if not any(o.kind == "proved" for o in outcomes):
         declined = Counter(o.reason for o in outcomes if o.kind == "declined").most_common(1)
         return f"the body declines: {declined[0][0]}" if declined else "no way was settled"
     by_definition: dict[int, list[Outcome]] = {}
     for lemma, some in lemmas.values():
         by_definition.setdefault(id(lemma.definition), []).extend(some)
-    places = [*_missed(outcomes), *(p for some in by_definition.values() for p in _missed(some))]
+    every = (outcomes, *by_definition.values())
+    places = [place for some in every for place in _missed(some, excluded)]
     if places:
         listed = ", ".join(dict.fromkeys(places[:SHOWN]))
         return f"alternates that fit no shapes that were tried: {listed}"
     return ""
 
 
-def _missed(outcomes: Iterable[Outcome]) -> list[str]:
+def _missed(outcomes: Iterable[Outcome], excluded: set[int]) -> list[str]:
     """Return the places of alternates that are in no proof, and in no way that a body declines.
 
     Those that constants exclude, whatever the sizes, are not missed.
