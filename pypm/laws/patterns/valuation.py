@@ -9,6 +9,7 @@ from typing import Final
 
 from pypm.core.guards import (
     Attribute,
+    Constant,
     Equal,
     Expression,
     Guard,
@@ -96,6 +97,14 @@ class Valuation:
         self._aliases = {
             tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, WayName)
         }
+
+    def exclude(self) -> None:
+        """Raise Impossible if a guard on constants alone fails: before anything is chosen."""
+        for guard, names in self._way.guards:
+            lets = [names[name].lets for name in names_in(guard)]
+            are_known = lets and all(let and isinstance(let[0][0], Constant) for let in lets)
+            if are_known and self._holds(guard, names) is False:
+                raise Impossible("another constant")
 
     def _pick(self, options: Sequence[Given], label: str) -> Given:
         return self._way.choices.pick(lambda: options, label)
@@ -518,6 +527,7 @@ def entered(
     pairs = zip(slots.values(), values, strict=True)
     given = {slot: value for slot, value in pairs if value is not UNDEFINED}
     valuation = Valuation(way, formulas, lemmas, given)
+    valuation.exclude()
     found = valuation.value(result)
     valuation.settle()
     bound = tuple(map(valuation.value, slots.values()))
