@@ -135,6 +135,7 @@ class Contracts:
             valuation = self.valuation(way, formulas, given)
             if takes(definition, "shape"):
                 valuation.shapes[result] = made[-1]
+            valuation.exclude()
             left = valuation.value(result)
             valuation.settle()
             values = [valuation.value(slot) for slot in slots.values()]

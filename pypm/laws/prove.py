@@ -258,7 +258,8 @@ def _why_open(
 
 
 def _what_is_missing(
-    outcomes: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]
+    outcomes: Sequence[Outcome],
+    lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]],
 ) -> str:
     """Return what no proof is about, or ""."""
     if not any(o.kind == "proved" for o in outcomes):
@@ -267,7 +268,8 @@ def _what_is_missing(
     by_definition: dict[int, list[Outcome]] = {}
     for lemma, some in lemmas.values():
         by_definition.setdefault(id(lemma.definition), []).extend(some)
-    places = [*_missed(outcomes), *(p for some in by_definition.values() for p in _missed(some))]
+    every = (outcomes, *by_definition.values())
+    places = [place for some in every for place in _missed(some)]
     if places:
         listed = ", ".join(dict.fromkeys(places[:SHOWN]))
         return f"alternates that fit no shapes that were tried: {listed}"

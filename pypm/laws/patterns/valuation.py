@@ -11,6 +11,7 @@ from pypm.core.guards import (
     And,
     Apply,
     Attribute,
+    Constant,
     Equal,
     Expression,
     Guard,
@@ -113,6 +114,14 @@ class Valuation(Looping):
         self._aliases = {
             tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, WayName)
         }
+
+    def exclude(self) -> None:
+        """Raise Impossible if a guard on constants alone fails: before anything is chosen."""
+        for guard, names in self._way.guards:
+            lets = [names[name].lets for name in names_in(guard)]
+            are_known = lets and all(let and isinstance(let[0][0], Constant) for let in lets)
+            if are_known and self._holds(guard, names) is False:
+                raise Impossible("another constant")
 
     def _pick(self, options: Sequence[Given], label: str) -> Given:
         return self._way.choices.pick(lambda: options, label)
@@ -587,6 +596,7 @@ def entered(
     pairs = zip(slots.values(), values, strict=True)
     given = {slot: value for slot, value in pairs if value is not UNDEFINED}
     valuation = Valuation(way, formulas, lemmas, given)
+    valuation.exclude()
     found = valuation.value(result)
     valuation.settle()
     bound = tuple(map(valuation.value_if_used, slots.values()))
