@@ -150,10 +150,12 @@ class Definition:
     closed: Closed | None = field(default=None, compare=False, repr=False)
     means: Callable[..., object] | None = field(default=None, compare=False, repr=False)
     """The author's word on what it computes: a function of its parameters, in torch's operators."""
+    outline: Pattern | None = field(default=None, compare=False, repr=False)
+    """The same body for proofs: it calls the pattern that stands open in the body."""
 
     def of(self, body: Pattern) -> Definition:
         """Return the definition with another body that binds the same names."""
-        return replace(self, body=body, closed=self.closed and Closed())
+        return replace(self, body=body, outline=None, closed=self.closed and Closed())
 
     def read(self, find: Callable[[Pattern], _Found]) -> _Found:
         """Return what `find` computes for the body; memoized if the definition is closed."""

@@ -160,6 +160,8 @@ class Elaborator:
     is_below: bool = False
     """True below an operator: terms are smaller there than that at which the innermost of `frames`
     is entered."""
+    is_outline: bool = False
+    """True for proofs: patterns that say what they mean are called wherever they can be."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def fresh(self, name: str) -> str:
@@ -183,7 +185,8 @@ class Elaborator:
             return Call(self.frames.index(called), actuals, span)
         reached = self.reach.reached(called)
         is_free = reached.keys().isdisjoint(self.frames)
-        if self.frames and called not in reached and not (is_free and self.is_below):
+        is_called = self.is_below or (self.is_outline and called.means is not None)
+        if self.frames and called not in reached and not (is_free and is_called):
             return self.alternates(called, actuals)
         if is_free:
             definition = self._shared(called, "call", Elaborator(self.reach)._definition)
@@ -194,10 +197,16 @@ class Elaborator:
     def _definition(self, form: NamedPattern) -> Definition:
         inside = self._inside(form) if self.reach.is_recursive(form) else self
         body = inside.alternates(form, form.parameters)
-        header = form.alternates[0].header()
-        means = form.means
+        outline = None
+        if form.means is not None and inside is not self:
+            outline = replace(inside, is_outline=True).alternates(form, form.parameters)
         return Definition(
-            form.name, form.parameters, _NONE, _NONE, _NONE, body, header, means=means
+            form.name,
+            form.parameters,
+            *(_NONE, _NONE, _NONE, body),
+            form.alternates[0].header(),
+            means=form.means,
+            outline=outline,
         )
 
     def _inside(self, form: NamedPattern | None) -> Elaborator:
@@ -241,9 +250,18 @@ class Elaborator:
 
     def _through(self, form: NamedPattern) -> Definition:
         below, step = self.fresh("below"), self.fresh("step")
-        inner = self._inside(None).enter(form, (step,))
-        body = Alt(Var(below), Exists(step, Constrained(inner, Call(0, (below,)), step)))
-        return Definition(form.name, (below,), _NONE, _NONE, _NONE, body, means=form.means)
+
+        def around(inner: Pattern) -> Pattern:
+            return Alt(Var(below), Exists(step, Constrained(inner, Call(0, (below,)), step)))
+
+        body = around(self._inside(None).enter(form, (step,)))
+        return Definition(
+            form.name,
+            (below,),
+            *(_NONE, _NONE, _NONE, body),
+            means=form.means,
+            outline=form.means and around(self.enter(form, (step,))),
+        )
 
 
 def _closed(definition: Definition) -> Definition:

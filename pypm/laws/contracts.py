@@ -59,7 +59,7 @@ class Contracts:
             else:
                 if key not in self._known:
                     self._under_way.add(key)
-                    self._known[key] = tried(self._maker(lemma))
+                    self._known[key] = tried(self._maker(lemma), first="shape")
                     self._under_way.remove(key)
                 found[key] = lemma, self._known[key]
             todo += [

@@ -38,6 +38,7 @@ __all__ = [
     "MEANT",
     "MASKED",
     "NUMBER",
+    "ORDER",
     "PLACE",
     "SHAPE",
     "SIZE",
@@ -61,6 +62,7 @@ PLACE: Final = "place"
 SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
+ORDER: Final = "order"
 TRUTH: Final = "truth"
 FIELDS: Final = "fields"
 LIST: Final = "list"
@@ -294,6 +296,8 @@ def of_argument(name: str, operator: str = "") -> Domain:
         return {False: False, True: True}
     if name == "equation":
         return {equation: equation for equation in EQUATIONS}
+    if name == "dims":
+        return {ORDER: ORDER}
     if name == "dim" and operator in OVER_DIMS:
         return {DIMS: DIMS}
     return {UNKNOWN: UNKNOWN}

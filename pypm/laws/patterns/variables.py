@@ -22,6 +22,7 @@ from pypm.laws.patterns.domains import (
     LIST,
     MEANT,
     NUMBER,
+    ORDER,
     PLACE,
     SHAPE,
     SIZE,
@@ -74,7 +75,7 @@ class Variables:
         """Whether all tensors have that rank."""
 
     def _pick(self, options: Sequence[Given], label: str) -> Given:
-        return self._choices.pick(lambda: options, label)
+        return options[0] if len(options) == 1 else self._choices.pick(lambda: options, label)
 
     def value(self, slot: WayName) -> Given:
         """Return a value of one of the kinds that a name may stand for. Raises NoMeaning."""
@@ -119,10 +120,16 @@ class Variables:
         kinds = dict(domain)
         if MEANT in kinds:
             kinds = {MEANT: kinds[MEANT]}
-        values = [v for one in kinds.values() for v in (self._dims() if one is DIMS else [one])]
+        values = [v for one in kinds.values() for v in self._options(one)]
         chosen = self._pick(values, slot.name)
         self._is_plain = self._is_plain and not (isinstance(chosen, str) and chosen != values[0])
         return self._made(chosen, slot)
+
+    def _options(self, kind: Given) -> list[Given]:
+        """Return the values of a kind among which is chosen."""
+        if kind is DIMS:
+            return self._dims()
+        return self._orders() if kind is ORDER else [kind]
 
     def _made(self, chosen: Given, slot: WayName) -> Given:
         match chosen:
@@ -234,6 +241,14 @@ class Variables:
         dims = range(self._rank)
         return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
 
+    def _orders(self) -> list[Given]:
+        """Return orders of dimensions: as they are, and with two neighbours swapped."""
+        if self._rank is None:
+            raise NoMeaning("dimensions of which tensor is not known")
+        own = tuple(range(self._rank))
+        swapped = [(*own[:d], d + 1, d, *own[d + 2 :]) for d in range(len(own) - 1)]
+        return [own, *swapped]
+
     def tensor(self, slot: WayName) -> Formula:
         """Return a new tensor. Raises NotMatched."""
         dtype, kind = self._type(slot)
@@ -257,7 +272,8 @@ class Variables:
             if guard.left == Attribute(name, "numel")
         )
     def _new_shape(self, slot: WayName) -> list[Given]:
-        return [n or self._world.size() for n in self._pick(self._shapes(), slot.name)]
+        label = SHAPE if "#" in slot.name else slot.name
+        return [n or self._world.size() for n in self._pick(self._shapes(), label)]
 
     def _shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes that a new tensor may have, with 0 for a size: that of the first one is
