@@ -414,6 +414,8 @@ class Valuation:
         if attributes.get("dtype") is ANYTHING and slot is not None:
             attributes["dtype"] = self._variables.said_type(slot) or ANYTHING
         count_dims(operator, operands, attributes)
+        if operator.name == "aten.full" and attributes["size"] is ANYTHING:
+            attributes["size"] = (1,)  # it is broadcast
         if attributes.get("keepdim") is ANYTHING:
             attributes["keepdim"] = self._pick((False, True), "keepdim")
         is_free = any(
