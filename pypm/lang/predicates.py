@@ -39,7 +39,6 @@ def predicate(
     AttributeError). Any other exception is a mistake in the function. Raises RewriteError for it,
     with its place, when the guard is evaluated, for instance by `rewrite`.
     """
-
     if function is None:
         return lambda function: replace(predicate(function), limit=limit)
 

@@ -154,7 +154,9 @@ class Lemmas(Protocol):
 
 def takes_shape(definition: Definition) -> bool:
     """Return whether a meaning is given the shape of its result, as `shape`."""
-    return "shape" in _parameters(definition.means or tuple) and "shape" not in definition.parameters
+    return (
+        "shape" in _parameters(definition.means or tuple) and "shape" not in definition.parameters
+    )
 
 
 def has_own_shape(definition: Definition) -> bool:

@@ -30,8 +30,8 @@ from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes_shape
 from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.by_reference import by_reference
-from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.inversion import parts_of_expression
+from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
 from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
 from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of

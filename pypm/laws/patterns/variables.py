@@ -271,6 +271,7 @@ class Variables:
             for name in [getattr(guard.left, "name", "")]
             if guard.left == Attribute(name, "numel")
         )
+
     def _new_shape(self, slot: WayName) -> list[Given]:
         label = SHAPE if "#" in slot.name else slot.name
         return [n or self._world.size() for n in self._pick(self._shapes(), label)]
