@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pypm.core.guards import Expression, Guard
     from pypm.core.operators import Operator
@@ -150,12 +150,14 @@ class Definition:
     closed: Closed | None = field(default=None, compare=False, repr=False)
     means: Callable[..., object] | None = field(default=None, compare=False, repr=False)
     """The author's word on what it computes: a function of its parameters, in torch's operators."""
-    outline: Pattern | None = field(default=None, compare=False, repr=False)
-    """The same body for proofs: it calls the pattern that stands open in the body."""
+    given: Mapping[str, Definition] = field(default_factory=dict, compare=False, repr=False)
+    """The patterns that its pattern parameters stand for."""
+    apart: Callable[[], Pattern] | None = field(default=None, compare=False, repr=False)
+    """The body of a recursive pattern in which other patterns are called, not put in."""
 
     def of(self, body: Pattern) -> Definition:
         """Return the definition with another body that binds the same names."""
-        return replace(self, body=body, outline=None, closed=self.closed and Closed())
+        return replace(self, body=body, apart=None, closed=self.closed and Closed())
 
     def read(self, find: Callable[[Pattern], _Found]) -> _Found:
         """Return what `find` computes for the body; memoized if the definition is closed."""

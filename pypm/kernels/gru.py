@@ -19,6 +19,7 @@ from pypm.kernels import cells
 from pypm.kernels.recurrence import stacked
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_operator
+from pypm.kernels.support.steps import States, over_steps
 
 __all__ = ["compute", "gru", "reference"]
 
@@ -44,15 +45,17 @@ def reference(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) 
 
 def by_steps(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) -> Tensor:
     """Return what `reference` returns, step by step: torch differentiates its layer only once."""
-    states = []
-    for sums in F.linear(x, w, b).unbind():
+
+    def step(states: States, sums: Tensor) -> tuple[Tensor, States]:
+        (before,) = states
         x_r, x_z, x_n = sums.chunk(3, -1)
-        h_r, h_z, h_n = F.linear(h, u, d).chunk(3, -1)
+        h_r, h_z, h_n = F.linear(before, u, d).chunk(3, -1)
         r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
         n = (x_n + r * h_n).tanh()
-        h = n + z * (h - n)
-        states.append(h)
-    return torch.stack(states)
+        after = n + z * (before - n)
+        return after, (after,)
+
+    return over_steps(step, (h,), F.linear(x, w, b))[0]
 
 
 def compute(x: Tensor, w: Tensor, u: Tensor, b: Tensor, d: Tensor, h: Tensor) -> Tensor:

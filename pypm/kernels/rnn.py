@@ -17,6 +17,7 @@ from pypm.kernels import cells
 from pypm.kernels.recurrence import stacked
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_operator
+from pypm.kernels.support.steps import States, over_steps
 
 __all__ = ["compute", "reference", "rnn"]
 
@@ -33,12 +34,14 @@ def reference(x: Tensor, u: Tensor, h: Tensor, relu: bool) -> Tensor:
         h: the hidden state before the first step, [batch, hidden].
         relu: the activation is relu; else it is tanh.
     """
-    weight, states = u.t(), []
-    for step in x.unbind():
-        sums = torch.addmm(step, h, weight)
-        h = sums.relu() if relu else sums.tanh()
-        states.append(h)
-    return stacked(states, x)
+    weight = u.t()
+
+    def step(before: States, row: Tensor) -> tuple[Tensor, States]:
+        sums = torch.addmm(row, *before, weight)
+        after = sums.relu() if relu else sums.tanh()
+        return after, (after,)
+
+    return over_steps(step, (h,), x)[0]
 
 
 def compute(x: Tensor, u: Tensor, h: Tensor, relu: bool) -> Tensor:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import combinations, count
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -157,11 +158,11 @@ class Elaborator:
 
     reach: Reach
     frames: _Frames = ()
+    is_apart: bool = False
+    """True if every call stays one, for readers of definitions rather than for the matcher."""
     is_below: bool = False
     """True below an operator: terms are smaller there than that at which the innermost of `frames`
     is entered."""
-    is_outline: bool = False
-    """True for proofs: patterns that say what they mean are called wherever they can be."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def fresh(self, name: str) -> str:
@@ -185,8 +186,8 @@ class Elaborator:
             return Call(self.frames.index(called), actuals, span)
         reached = self.reach.reached(called)
         is_free = reached.keys().isdisjoint(self.frames)
-        is_called = self.is_below or (self.is_outline and called.means is not None)
-        if self.frames and called not in reached and not (is_free and is_called):
+        is_below = self.is_below or self.is_apart
+        if self.frames and called not in reached and not (is_free and is_below):
             return self.alternates(called, actuals)
         if is_free:
             definition = self._shared(called, "call", Elaborator(self.reach)._definition)
@@ -197,17 +198,30 @@ class Elaborator:
     def _definition(self, form: NamedPattern) -> Definition:
         inside = self._inside(form) if self.reach.is_recursive(form) else self
         body = inside.alternates(form, form.parameters)
-        outline = None
-        if form.means is not None and inside is not self:
-            outline = replace(inside, is_outline=True).alternates(form, form.parameters)
-        return Definition(
+        header = form.alternates[0].header()
+        given = {name: self._of_given(pattern) for name, pattern in form.given.items()}
+        definition = Definition(
             form.name,
             form.parameters,
-            *(_NONE, _NONE, _NONE, body),
-            form.alternates[0].header(),
+            _NONE,
+            _NONE,
+            _NONE,
+            body,
+            header,
             means=form.means,
-            outline=outline,
+            given=given,
         )
+        if self.is_apart or not self.reach.is_recursive(form):
+            return definition
+        return replace(definition, apart=cache(partial(self._apart, form)))
+
+    def _apart(self, form: NamedPattern) -> Pattern:
+        """Return the body of a recursive pattern in which every call stays one."""
+        return replace(self._inside(form), is_apart=True).alternates(form, form.parameters)
+
+    def _of_given(self, form: NamedPattern) -> Definition:
+        """Return the definition of a pattern that a pattern parameter stands for."""
+        return self._shared(form, "call", Elaborator(self.reach)._definition)
 
     def _inside(self, form: NamedPattern | None) -> Elaborator:
         return replace(self, frames=(form, *self.frames), is_below=False)
@@ -260,7 +274,7 @@ class Elaborator:
             (below,),
             *(_NONE, _NONE, _NONE, body),
             means=form.means,
-            outline=form.means and around(self.enter(form, (step,))),
+            apart=form.means and cache(lambda: around(self.enter(form, (step,)))),
         )
 
 

@@ -104,6 +104,11 @@ class Algebra(Protocol):
     def largest(self, size: Index, of: Callable[[Index], Scalar]) -> Scalar:
         """Return the maximum over the indices below a size."""
 
+    def determining(self, shape: Shape, of: Callable[[Shape], Scalar]) -> Sequence[Scalar]:
+        """Return values that are the same for two tensors, of elements by their place, only if the
+        tensors are.
+        """
+
     def divided(self, index: Index, by: Index) -> tuple[Index, Index]:
         """Return quotient and remainder of an index."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Final
 
 import torch
@@ -63,7 +64,8 @@ def _called(
     try:
         if takes_match(rule):
             given["match"] = match_of(rule, given, results, formulas)
-        with running(formulas):
+        plain = nullcontext() if rule.reads is None else formulas.world.reading()
+        with running(formulas), plain:
             return build(body, given) if isinstance(body, (Var, Build)) else body(**given)
     except (NoMeaning, SizesDiffer, Indivisible, Assumed, Contradiction):
         raise

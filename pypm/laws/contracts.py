@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pypm.core.patterns import Definition
+from pypm.core.terms import UNDEFINED
+from pypm.lang.observers import Repeats
 from pypm.laws.algebra import Given
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import Key, Lemma, Make, Outcome, takes_shape, tried
+from pypm.laws.lemmas import Key, Lemma, Make, Outcome, takes, tried
 from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.patterns.domains import Domains
+from pypm.laws.patterns.hidden import STEPS, Hidden
 from pypm.laws.patterns.valuation import Valuation
-from pypm.laws.patterns.ways import Way, WayName
+from pypm.laws.patterns.ways import Meant, Way, WayName
 from pypm.laws.signatures import instance, signature
 from pypm.laws.sizes import World
 from pypm.laws.spellings import Spelling, Spellings
@@ -43,9 +46,15 @@ class Contracts:
         self.prove(listed)
         return [o for o in listed if not self._is_impossible(o)]
 
+    def judged(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Return outcomes of ways; those on which a called pattern does not agree are rejected."""
+        self.prove(outcomes)
+        return [*map(self._judged, outcomes)]
+
     def prove(self, outcomes: Iterable[Outcome]) -> dict[Key, tuple[Lemma, list[Outcome]]]:
         """Return what ways take for granted, and what that does, each with what came of it."""
-        todo = [lemma for o in outcomes if o.kind != "declined" for lemma in o.lemmas]
+        idle = "declined", "impossible", "rejected"
+        todo = [lemma for o in outcomes if o.kind not in idle for lemma in o.lemmas]
         found: dict[Key, tuple[Lemma, list[Outcome]]] = {}
         while todo:
             lemma = todo.pop()
@@ -59,8 +68,10 @@ class Contracts:
             else:
                 if key not in self._known:
                     self._under_way.add(key)
-                    self._known[key] = tried(self._maker(lemma), first="shape")
-                    self._under_way.remove(key)
+                    try:
+                        self._known[key] = tried(self._maker(lemma), first="shape")
+                    finally:
+                        self._under_way.remove(key)
                 found[key] = lemma, self._known[key]
             todo += [
                 needed
@@ -109,14 +120,18 @@ class Contracts:
             result = way.slot("result")
             result.described.append(root)
             made = instance(lemma.given, formulas)
-            given = dict(zip(slots.values(), made, strict=False))
+            pairs = zip(slots.values(), made, strict=False)
+            given = {slot: value for slot, value in pairs if value is not UNDEFINED}
             valuation = self.valuation(way, formulas, given)
-            if takes_shape(definition):
+            if takes(definition, "shape"):
                 valuation.shapes[result] = made[-1]
             left = valuation.value(result)
             valuation.settle()
             values = [valuation.value(slot) for slot in slots.values()]
-            if takes_shape(definition):
+            if isinstance(definition.means, Repeats):
+                right = valuation.repeated(Meant(definition, valuation.copied(values)))
+                return Equation(formulas, (left,), (right,))
+            if takes(definition, "shape"):
                 if isinstance(left, Formula):
                     valuation.settle([(formulas.sizes(left), made[-1])])
                 values.append(made[-1])
@@ -137,7 +152,10 @@ class Contracts:
         notes: list[Given],
     ) -> Given:
         """Return the meaning of a call, and note the lemma that it takes for granted."""
-        notes.append(Lemma(definition, (), signature(values)))
+        known = [UNDEFINED if isinstance(value, Hidden) else value for value in values]
+        if takes(definition, STEPS):  # the same is proved of any step
+            known[definition.parameters.index("t")] = formulas.world.size() - 1
+        notes.append(Lemma(definition, (), signature(known)))
         return meaning_of(definition, values, formulas)
 
     def spellings(self, lemma: Lemma) -> Sequence[Spelling]:

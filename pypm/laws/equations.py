@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import process_time
@@ -16,17 +16,23 @@ from pypm.laws.forms.printing import shown
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.patterns.ways import Choices, NotMatched
+from pypm.laws.patterns.ways import Choices, Impossible, NotMatched
 from pypm.laws.sizes import Assumed, Contradiction, World, form_of
 from pypm.laws.verdicts import Parted
 
-__all__ = ["DEADLINE", "Equation", "compared", "places", "settled"]
+__all__ = ["DEADLINE", "Equation", "TimeIsUp", "compared", "settled"]
 
 Built = TypeVar("Built")
 DEADLINE: Final[ContextVar[float]] = ContextVar("deadline", default=math.inf)
 """The CPU time of the process at which proofs are given up."""
 TRUE: Final = (rational(1), ">")
 """A comparison with zero that holds."""
+
+
+class TimeIsUp(Exception):
+    """The `DEADLINE` has passed."""
+
+
 MOST_ASSUMED: Final = 60
 """The most values of symbols that one equation settles."""
 
@@ -44,10 +50,10 @@ class Equation:
 
 def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Built:
     """Return the equation or value that `build` makes, again and again until no symbol has to be
-    something else. Raises NotMatched, and NoMeaning, also after the `DEADLINE`.
+    something else. Raises NotMatched and NoMeaning; TimeIsUp after the `DEADLINE`.
     """
     if process_time() > DEADLINE.get():
-        raise NoMeaning("it takes longer than was allowed")
+        raise TimeIsUp
     assumptions: dict[Factor, Poly] = {symbol: form for _, symbol, form, _ in choices.settled}
     for _ in range(MOST_ASSUMED):
         world = World(run, dict(assumptions))
@@ -58,6 +64,8 @@ def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Buil
             try:
                 return build(world)
             except SizesDiffer as differ:
+                if not world.has_choices and all(type(n) is int for n in differ.sizes):
+                    raise Impossible("ranks that differ") from None
                 world.unify(*differ.sizes)
             except Indivisible as differ:
                 _ = world.sized(form_of(differ.sizes[0])) // world.sized(form_of(differ.sizes[1]))
@@ -97,7 +105,7 @@ def _compared(algebra: SymbolicAlgebra, one: Given, two: Given, forms: list[Part
             form_of(n) != form_of(m) for n, m in zip(a.shape, b.shape, strict=True)
         ):
             return Parted(_shape(a), _shape(b))
-        for place in places(algebra, a.shape):
+        for place in algebra.places(a.shape):
             try:
                 x, y = a.value(*place), b.value(*place)
             except NotDefined as why:
@@ -129,14 +137,3 @@ def _values(side: Given) -> Sequence[Indexed]:
 
 def _shape(x: Indexed) -> str:
     return f"a shape of ({', '.join(shown(form_of(n)) for n in x.shape)})"
-
-
-def places(algebra: SymbolicAlgebra, shape: Sequence[Poly | int]) -> Iterator[tuple[Poly, ...]]:
-    """Yield indices that together run over all places of a tensor."""
-    if not shape:
-        yield ()
-        return
-    first, *rest = shape
-    for index, _ in algebra.indices(form_of(first)):
-        for others in places(algebra, rest):
-            yield (index, *others)

@@ -77,6 +77,8 @@ class FormulaValues:
     symbol: Callable[[Poly], Scalar]
     read: Callable[[Formula, Shape], Indexed]
     known: dict[int, Given] = field(default_factory=dict)
+    lifted: Callable[[float], Poly | None] = lambda _: None
+    """Returns the symbol for which a plain number is taken, if it is for one."""
 
     def of(self, formula: Given) -> Given:
         """Return the value of a formula, or of a tuple of them."""
@@ -97,6 +99,9 @@ class FormulaValues:
         """Return the value of a formula, given those of its operands."""
         if name == "read":
             return self.read(formula, shape)
+        if name == "loop":
+            loop, part, count = formula.attributes.values()
+            return loop.value(self, part, shape, count)
         if name == "number":
             form = formula.attributes["form"]
             found = self.number(form)
@@ -117,8 +122,10 @@ class FormulaValues:
             raise NoMeaning(f"`{name}` has no meaning here: {missing}") from None
         kind = KINDS.get(name)
         if name in MOVES and operands:
-            first = operands[0][0] if isinstance(operands[0], tuple) else operands[0]
-            kind = first.kind
+            first = operands[0]
+            while isinstance(first, tuple):
+                first = first[0] if first else None
+            kind = None if first is None else first.kind
         for part in result if isinstance(result, tuple) else (result,):
             part.kind = kind or part.kind
         return result
@@ -126,7 +133,8 @@ class FormulaValues:
     def number(self, value: Given) -> Scalar:
         """Return a number as a value."""
         if isinstance(value, float) and not hasattr(value, "form"):
-            return self.algebra.number(value)
+            known = self.lifted(value)
+            return self.algebra.number(value) if known is None else self.symbol(known)
         if is_number(value):
             return self.symbol(form_of(value))
         if isinstance(value, bool):
@@ -148,11 +156,15 @@ class Formulas:
         self.algebra = SymbolicAlgebra()
         self.references: set[str] = set()
         """Names of kernels whose reference was computed in their place."""
+        self.loops: list[Given] = []
+        """The loops over a symbolic number of steps."""
         self.declined = ""
         """Why the reading of a match declines, though its body may run."""
         self.reads = 0
         self._names: set[str] = set()
-        self._evaluation = FormulaValues(self.algebra, _same, _same, _symbolic)
+        self._evaluation = FormulaValues(
+            self.algebra, _same, _same, _symbolic, lifted=world.plain.get
+        )
 
     def read(self, shape: Sequence[Given], kind: str = "real", name: str = "") -> Formula:
         """Return a variable of this shape. A name that is taken is replaced by another."""

@@ -28,7 +28,7 @@ __all__ = [
     "Outcome",
     "has_own_shape",
     "outcome_of",
-    "takes_shape",
+    "takes",
     "tried",
 ]
 
@@ -152,11 +152,11 @@ class Lemmas(Protocol):
         """Return spellings, to be replayed, of which each other one is equal to one."""
 
 
-def takes_shape(definition: Definition) -> bool:
-    """Return whether a meaning is given the shape of its result, as `shape`."""
-    return (
-        "shape" in _parameters(definition.means or tuple) and "shape" not in definition.parameters
-    )
+def takes(definition: Definition, name: str = "shape") -> bool:
+    """Return whether a meaning has a parameter of this name that the pattern lacks: `shape` is that
+    of the result, `steps` any number above that of a step.
+    """
+    return name in _parameters(definition.means or tuple) and name not in definition.parameters
 
 
 def has_own_shape(definition: Definition) -> bool:
@@ -169,5 +169,5 @@ def has_own_shape(definition: Definition) -> bool:
 def _parameters(means: Callable[..., object]) -> Mapping[str, Parameter]:
     try:
         return signature(means).parameters
-    except ValueError:  # a function of torch
+    except (TypeError, ValueError):  # a function of torch, or the steps of a loop
         return {}

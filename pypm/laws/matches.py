@@ -91,7 +91,7 @@ def match_of(
 def _read(rule: Rule, match: Match, nodes: Mapping[fx.Node, Given], formulas: Formulas) -> Reading:
     """Return a rule's reading of a match. Where it declines the body runs: more may be proved."""
     assert rule.reads is not None
-    with running(formulas):
+    with running(formulas), formulas.world.reading():
         found = rule.reads(match)
     assert isinstance(found, Reading)
     formulas.declined = found.declined or ""

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pypm.core.patterns import Definition
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formulas
+from pypm.laws.lemmas import takes
+from pypm.laws.patterns.hidden import STEPS
 from pypm.laws.patterns.ways import NotMatched
 from pypm.laws.tracing import formulas_of, running, tensor_of
 
@@ -17,6 +19,9 @@ def meaning_of(definition: Definition, values: Sequence[Given], formulas: Formul
     """Return what a definition means for arguments. Raises NoMeaning."""
     assert definition.means is not None
     given = [tensor_of(value, formulas) for value in values]
+    if takes(definition, STEPS):
+        number = values[definition.parameters.index("t")]
+        given.append(number + formulas.world.size())
     try:
         with running(formulas):
             found = definition.means(*given)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from time import process_time
 from typing import Final
+
+import torch
 
 from pypm.core.patterns import Definition
 from pypm.core.rules import Rule, Rules, as_rule_set
@@ -16,7 +19,7 @@ from pypm.fx.tracing.body import takes_match
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.bodies import UNSURE, replaced
 from pypm.laws.contracts import Contracts
-from pypm.laws.equations import DEADLINE, Equation, compared
+from pypm.laws.equations import DEADLINE, Equation, TimeIsUp, compared
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
 from pypm.laws.patterns.ways import Meant, Way, place_of
@@ -26,11 +29,14 @@ from pypm.laws.verdicts import Law, Laws, Open, ProofExtent, Proved, Refuted
 
 __all__ = ["equations", "prove"]
 
+NOTHING: Final = ProofExtent(0, 0, (), (), (), False)
 OF_EFFECTS: Final = "only a rule that computes the same values can be proved"
 SMALL: Final = (None, 0, 1, 2, 3)
 """Samples that are tried, each where bodies decline otherwise: None for large sizes; a number for a
 small one of the size with that number, 0 for none; sizes that differ are then also made equal.
 """
+DTYPES: Final = (torch.float32, torch.bfloat16)
+"""Types of real numbers that are tried for each, where bodies decline the first."""
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
 
@@ -43,16 +49,22 @@ def prove(
     Arguments:
         rules: a rule, a rule set, or a list of those.
         contracts: lemmas about patterns that are proved already, which other calls share.
-        seconds: the CPU time after which what is not proved is open; by default, no limit.
+        seconds: the CPU time after which a rule is open; by default, no limit.
 
     Each way through a rule's pattern is a formula, with the meanings of the patterns that it calls;
     the rule's body is run on symbolic tensors. Both are brought into one normal form, over the real
     numbers. Return a `Laws` with a verdict for each rule. Raises TypeError if `rules` are none.
     """
     shared = Contracts() if contracts is None else contracts
+    return Laws(tuple(_timed(rule, shared, seconds) for rule in as_rule_set(rules)))
+
+
+def _timed(rule: Rule, contracts: Contracts, seconds: float | None) -> Law:
     token = DEADLINE.set(math.inf if seconds is None else process_time() + seconds)
     try:
-        return Laws(tuple(_tried(rule, shared)[0] for rule in as_rule_set(rules)))
+        return _tried(rule, contracts)[0]
+    except TimeIsUp:
+        return Open(rule.name, "it takes longer than was allowed", NOTHING)
     finally:
         DEADLINE.reset(token)
 
@@ -73,16 +85,15 @@ def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
         "communicates" if rule.communicates else ""
     )
     if effect:
-        nothing = ProofExtent(0, 0, (), (), (), False)
-        return Open(rule.name, f"the replacement {effect}", nothing, help=OF_EFFECTS), []
+        return Open(rule.name, f"the replacement {effect}", NOTHING, help=OF_EFFECTS), []
     if takes_match(rule):
         again = tried(_maker(rule, contracts, is_opaque=True), until=("parted", "open"))
         if again[-1].kind not in ("parted", "open") and any(o.kind == "proved" for o in again):
             return Proved(rule.name, _extent([o for o in again if o.kind == "proved"], {})), again
     outcomes: list[Outcome] = []
-    for small in SMALL:
-        made = contracts.possible(tried(_maker(rule, contracts, small)))
-        outcomes += [o for o in made if o.kind != "declined" or small is None]
+    for number, (small, dtype) in enumerate(product(SMALL, DTYPES)):
+        made = contracts.judged(tried(_maker(rule, contracts, small, dtype=dtype)))
+        outcomes += [o for o in made if o.kind != "declined" or not number]
         law, is_missing = _judged(rule, contracts, outcomes)
         if not is_missing or not any(o.kind == "declined" for o in outcomes):
             break
@@ -114,6 +125,7 @@ def _maker(
     small: int | None = None,
     is_lenient: bool = False,
     is_opaque: bool = False,
+    dtype: torch.dtype = torch.float32,
 ) -> Make:
     """Return what makes an equation; of any results for any values of the names if `is_opaque`, so
     that only a body which computes its match again can be proved.
@@ -123,7 +135,7 @@ def _maker(
     wholes = [Definition(rule.name, tuple(names), none, none, none, root) for root in rule.roots]
 
     def make(way: Way, world: World) -> Equation:
-        world.small = small or 0
+        world.small, world.dtype = small or 0, dtype
         formulas = Formulas(world)
         slots = {name: way.slot(name) for name in names}
         way.assume(rule.guard, slots)
@@ -140,7 +152,7 @@ def _maker(
             right = replaced(rule, values, dtypes, left, formulas, is_lenient)
         except Declined:
             pairs = [(a, b) for a, b in world.unequal if isinstance(a, Size) and is_number(b)]
-            if small is not None and pairs and way.choices.choose(2, "equal"):
+            if isinstance(small, int) and pairs and way.choices.choose(2, "equal"):
                 world.unify(*pairs[-1])
             raise
         for one, two in zip(left, right, strict=False):
@@ -229,7 +241,7 @@ def _extent(
         len(lemmas),
         tuple(sorted(ranks)),
         tuple(dict.fromkeys(c for o in everything for c in o.conditions)),
-        tuple(sorted({name for o in proved for name in o.references})),
+        tuple(sorted({name for o in everything for name in o.references})),
         any(o.kind == "bounded" for o in everything),
     )
 
@@ -270,16 +282,16 @@ def _what_is_missing(
 
 
 def _missed(outcomes: Iterable[Outcome]) -> list[str]:
-    """Return the places of alternates that are in no proof, and in no way that a body declines.
-
-    Those that constants exclude, whatever the sizes, are not missed.
+    """Return the places of combinations of alternates that are in no proof, and in no way that a
+    body declines. Those that constants exclude, whatever the sizes, are not missed.
     """
-    offered: dict[int, str] = {}
-    taken: dict[int, set[str]] = {}
+    kinds: dict[tuple[int, ...], set[str]] = {}
+    places: dict[tuple[int, ...], str] = {}
     for outcome in outcomes:
-        offered |= {i: place_of(pattern) for i, (pattern, _) in outcome.way.offered.items()}
-        for pattern in outcome.way.taken:
-            taken.setdefault(id(pattern), set()).add(outcome.kind)
-    settled = {i for i, kinds in taken.items() if kinds & {"proved", "declined"}}
-    excluded = {i for i, kinds in taken.items() if kinds == {"impossible"}}
-    return [place for i, place in offered.items() if i not in settled | excluded]
+        way = outcome.way
+        taken = *map(id, way.taken), *way.sides
+        kinds.setdefault(taken, set()).add(outcome.kind)
+        said = [*dict.fromkeys(map(place_of, way.taken)), *["a side of `or`"] * bool(way.sides)]
+        places[taken] = " with ".join(said)
+    unfit = {"rejected"}, {"impossible", "rejected"}
+    return [places[taken] for taken, some in kinds.items() if some in unfit]

@@ -14,6 +14,7 @@ from pypm.core.terms import UNDEFINED, exact
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.polynomials import Factor, Poly, rational
 from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.patterns.hidden import Group, Hidden
 from pypm.laws.sizes import Real, Size, World, form_of
 
 __all__ = ["FREE", "Signature", "instance", "signature", "signed"]
@@ -26,6 +27,7 @@ FREE: Final = ("free",)
 @dataclass
 class _Renaming:
     names: dict[Factor, str] = field(default_factory=dict)
+    groups: dict[Group, int] = field(default_factory=dict)
 
     def of(self, value: Given) -> Hashable:
         match value:
@@ -46,6 +48,9 @@ class _Renaming:
                 )
             case Size():
                 return ("size", self.form(value.form))
+            case Hidden(name, group):
+                number = self.groups.setdefault(group, len(self.groups))
+                return ("hidden", name, number, group.by, *map(self.of, group.tensors))
             case Record():
                 fields = fields_of(value)
                 return ("record", tuple(fields), *map(self.of, fields.values()))
@@ -93,11 +98,11 @@ def signed(values: Sequence[Given]) -> tuple[Signature, dict[str, Factor]]:
 
 def instance(given: Signature, formulas: Formulas) -> list[Given]:
     """Return new arguments with a signature."""
-    made: dict[str, Poly] = {}
+    made: dict[Hashable, Given] = {}
     return [_instance(part, formulas, made) for part in given]
 
 
-def _instance(part: Given, formulas: Formulas, made: dict[str, Poly]) -> Given:
+def _instance(part: Given, formulas: Formulas, made: dict[Hashable, Given]) -> Given:
     match part:
         case ("tensor", shape, kind, dtype):
             sizes = [_size(form, formulas.world, made) for form in shape]
@@ -121,12 +126,17 @@ def _instance(part: Given, formulas: Formulas, made: dict[str, Poly]) -> Given:
         case ("record", names, *parts):
             made_parts = [_instance(inner, formulas, made) for inner in parts]
             return Record(dict(zip(names, made_parts, strict=True)))
+        case ("hidden", name, number, by, *parts):
+            if number not in made:
+                tensors = tuple(_instance(inner, formulas, made) for inner in parts)
+                made[number] = Group(by, tensors)
+            return Hidden(name, made[number], formulas)
         case ("free",):
             return UNDEFINED
     raise NoMeaning("an argument")
 
 
-def _size(form: Given, world: World, made: dict[str, Poly]) -> Size:
+def _size(form: Given, world: World, made: dict[Hashable, Given]) -> Size:
     total = Poly({})
     for parts, coefficient in form:
         product = rational(coefficient)

@@ -6,10 +6,13 @@ comes out as it does for the sample, and is recorded as a condition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, Self, TypeAlias
+
+import torch
 
 from pypm.core.guards import Guard
 from pypm.core.terms import Unresolved, Value
@@ -18,6 +21,7 @@ from pypm.laws.forms.functions import power
 from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, rational
 from pypm.laws.forms.printing import shown
 from pypm.laws.forms.symbolic import exact, quotient
+from pypm.laws.samples import SAMPLES, SMALL, as_symbols, symbol_of
 
 __all__ = [
     "SIGNS",
@@ -30,14 +34,6 @@ __all__ = [
     "form_of",
     "is_number",
 ]
-
-SAMPLES: Final = (
-    (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049, 1051, 1061, 1063, 1069, 1087, 1091, 1093),
-    (1511, 1523, 1531, 1543, 1549, 1553, 1559, 1567, 1571, 1579, 1583, 1597, 1601, 1607, 1609),
-)
-"""Samples of sizes: different primes, for each of two runs."""
-SMALL: Final = 3, 2
-"""Samples of a size that is small."""
 
 
 class Assumed(Exception):
@@ -84,6 +80,12 @@ class World:
     _sized: dict[Poly, Size] = field(default_factory=dict)
     small: int = 0
     """The number of a size with a small sample; then numbers are above 1; 0 for none."""
+    dtype: torch.dtype = torch.float32
+    """The type of real numbers, for code that asks."""
+    plain: dict[float, Poly] = field(default_factory=dict)
+    """Plain numbers that are taken for the symbols whose samples they are."""
+    has_choices: bool = False
+    """Whether the rank of a tensor was chosen."""
     count: int = 0
     numbers: int = 0
     places: int = 0
@@ -95,10 +97,14 @@ class World:
 
     def place(self) -> Size:
         """Return a new place along a dimension; that it is not 0 or negative is a condition."""
-        self.places += 1
-        found = self.sized(factor(("size", f"p{self.places}")))
+        found = self.item()
         self.conditions[f"{shown(found.form)} >= 1"] = found.form - 1, ">="
         return found
+
+    def item(self) -> Size:
+        """Return the number of an item of a dimension, counted from 1."""
+        self.places += 1
+        return self.sized(factor(("size", f"p{self.places}")))
 
     def real(self) -> Real:
         """Return a new number."""
@@ -195,6 +201,19 @@ class World:
                 return
         raise Contradiction(f"{shown(a)} and {shown(b)}")
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Take plain numbers that are samples for their symbols, as in a text that is read again.
+
+        Another number that happens to be a sample is none in the other run.
+        """
+        reals = (self.number(factor(("symbol", f"c{n + 1}"))) for n in range(self.numbers))
+        for found in (*self._sized.values(), *reals):
+            if found.form.constant is None:
+                self.plain.setdefault(found.sample, found.form)
+        with as_symbols(self.plain):
+            yield
+
     def freeze(self) -> None:
         """Let no equation say more of the symbols that there are: only of new ones."""
         self.frozen = self.count, self.numbers
@@ -205,16 +224,17 @@ class World:
         return number <= self.frozen[symbol[0] == "symbol"]
 
     def suppose(self, since: int) -> bool:
-        """Suppose that the last comparison, the only one since then, comes out the other way.
+        """Suppose that a guard holds which fails for the samples by the comparisons since then.
 
-        A guard that fails for the samples may hold for other sizes. Return False if there are more
-        comparisons or none, or it comes out so for no size from 2 on.
+        Of one comparison the opposite is supposed, of several nothing. Return False if there are
+        none, or all come out so for no size or for all sizes from 2 on.
         """
-        if len(self.hypotheses) != since + 1:
-            return False
-        form, sign = self.hypotheses.pop()
-        self.hypotheses.append((form, OPPOSITES[sign]))
-        return not _is_decided(form)
+        new = self.hypotheses[since:]
+        del self.hypotheses[since:]
+        if len(new) == 1:
+            ((form, sign),) = new
+            self.hypotheses.append((form, OPPOSITES[sign]))
+        return not all(_is_decided(form) for form, _ in new)
 
     def note(self, left: SymbolicNumber, sign: str, right: Value) -> None:
         """Record a comparison: a condition, or a hypothesis."""
@@ -251,6 +271,11 @@ SIGNS: Final[dict[str, Callable[[float], bool]]] = {
 OPPOSITES: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "!=", "!=": "="}
 
 
+def is_of_items(form: Poly) -> bool:
+    """Return whether a form has no symbols but numbers of items."""
+    return all(str(of[1]).startswith("p") for m in form.terms for of, _ in m)
+
+
 def is_number(value: Value) -> bool:
     """Return whether a value is a number, maybe a symbol, and no truth value."""
     return isinstance(value, (int, float, Fraction, Poly)) and not isinstance(value, bool)
@@ -262,6 +287,9 @@ def form_of(value: Value) -> Poly:
         return value.form
     if isinstance(value, Poly):
         return value
+    found = symbol_of(value) if isinstance(value, (int, float)) else None
+    if found is not None:
+        return found
     if isinstance(value, float):
         return exact(value)
     if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
@@ -293,6 +321,12 @@ class SymbolicNumber(Unresolved):
 
     world: World
     form: Poly
+
+    @property
+    def sample(self) -> float:
+        """The number itself."""
+        return int(self) if isinstance(self, int) else float(self)  # type: ignore[arg-type]
+
     __hash__ = object.__hash__
 
     def equals(self, other: Value) -> bool | None:
@@ -367,6 +401,12 @@ class Size(SymbolicNumber, int):
             raise Contradiction("an exponent that is a symbol")
         form = power(self.form, exponent)
         return self.world.number(form) if isinstance(other, float) else self.world.sized(form)
+
+    def bit_length(self) -> int:
+        """Return the number of bits of the sample, whose limits become conditions."""
+        found = int(self).bit_length()
+        _ = 2**found > self >= 2 ** (found - 1)
+        return found
 
     def __floordiv__(self, other: Value) -> Size:
         return self.world.sized(self._divided(other)[0])

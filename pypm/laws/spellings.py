@@ -15,7 +15,7 @@ from typing import Final
 from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.equations import Equation, settled
+from pypm.laws.equations import Equation, TimeIsUp, settled
 from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
@@ -145,13 +145,18 @@ class Spellings:
         before, self._lowest = self._lowest, len(self._stack)
         self._stack.append(key)
         found = self._found.setdefault(key, _Found())
-        with NAMES.apart():
-            for _ in range(ROUNDS):
-                known = self._count
-                self._explore(lemma, found)
-                if self._count == known:
-                    break
-        self._stack.pop()
+        try:
+            with NAMES.apart():
+                for _ in range(ROUNDS):
+                    known = self._count
+                    self._explore(lemma, found)
+                    if self._count == known:
+                        break
+        except TimeIsUp:
+            del self._found[key]
+            raise
+        finally:
+            self._stack.pop()
         if self._lowest < len(self._stack):
             self._stamps[key] = self._count
         else:

@@ -17,9 +17,13 @@ from pypm.core.records import Record, mapped
 from pypm.fx import describe
 from pypm.fx.operators.references import opaque
 from pypm.kernels.support.registration import reference_of
+from pypm.kernels.support.steps import over_steps
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.loops import looped
+from pypm.laws.operators.parts import Pieces
 from pypm.laws.patterns.operator_dims import count_dims
+from pypm.laws.sizes import Size
 from pypm.torch_internals import OpOverload
 
 __all__ = ["SymbolicTensor", "formulas_of", "running", "tensor_of"]
@@ -108,6 +112,8 @@ def running(formulas: Formulas) -> Iterator[None]:
 def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None) -> Given:
     """Return a value for torch code: formulas become tensors, also inside of tuples and records."""
     match value:
+        case Formula(value=Pieces()):
+            return value
         case Formula() if isinstance(value.value, tuple):
             return tuple(
                 tensor_of(formulas.item(value, i), formulas) for i in range(len(value.value))
@@ -116,8 +122,9 @@ def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None
             if value.name == "number" and dtype is None:
                 return _number(formulas, value)
             known = value.attributes.get("dtype") if value.name == "read" else None
-            found = dtype or known or DTYPES[value.tensor.kind]
-            return SymbolicTensor(value, formulas, found)
+            kind = value.tensor.kind
+            own = formulas.world.dtype if kind == "real" else DTYPES[kind]
+            return SymbolicTensor(value, formulas, dtype or known or own)
         case Record():
             return mapped(lambda part: tensor_of(part, formulas), value)
         case tuple() | list():
@@ -156,6 +163,8 @@ def _called(
     name = getattr(func, "__name__", "")
     if name == "__get__":
         return _read(args[0], _ATTRIBUTE(func))
+    if func is over_steps:
+        return _over_steps(formulas, *args)
     if name in _QUESTIONS and isinstance(args[0], SymbolicTensor):
         return _QUESTIONS[name](args[0], *args[1:], **kwargs)
     if func is opaque:
@@ -167,6 +176,24 @@ def _called(
         with _Running(formulas):
             return reference(*args, **kwargs)
     return _computed(formulas, func, name, args, kwargs)
+
+
+def _over_steps(
+    formulas: Formulas, step: Callable[..., Given], before: Given, *items: SymbolicTensor
+) -> Given:
+    """Compute a loop: its step, for any number of it and any states before."""
+
+    def stepped(states: tuple[Formula, ...], number: Size) -> Given:
+        given = tuple(map(tensor, states, before))
+        result, after = step(given, *(x.select(0, number) for x in items))
+        return result.formula, tuple(x.formula for x in after)
+
+    def tensor(formula: Formula, like: SymbolicTensor) -> SymbolicTensor:
+        return SymbolicTensor(formula, formulas, like.dtype_)
+
+    count = items[0].shape[0]
+    results, after = looped(formulas, stepped, tuple(x.formula for x in before), count)
+    return tensor(results, before[0]), tuple(map(tensor, after, before))
 
 
 def _opaque(formulas: Formulas, name: str, like: Given, *operands: Given) -> Given:

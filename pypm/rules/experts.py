@@ -25,7 +25,12 @@ from pypm.rules.vocabulary.types import FLOATS
 # --- the gathered weights ------------------------------------------------------------------------
 
 
-@pattern(through=NoOp)
+def gathered(w, ids, is_transposed):
+    """Return the matrices of rows."""
+    return w[ids].mT if is_transposed else w[ids]
+
+
+@pattern(through=NoOp, means=lambda w, ids: w[ids])
 def Gather(w, ids):  # w[ids], [..., rows, columns]
     y = aten.index(w, [ids])
     assert w.rank == 3 and y.rank == ids.rank + 2
@@ -33,7 +38,7 @@ def Gather(w, ids):  # w[ids], [..., rows, columns]
     return y
 
 
-@pattern
+@pattern(means=gathered)
 def Gathered(w, ids, is_transposed):
     let(is_transposed=False)
     return Gather(w, ids)
@@ -61,7 +66,7 @@ def Joined(w, ids):  # einsum: the rows of several matrices behind one another
 # --- the products --------------------------------------------------------------------------------
 
 
-@pattern
+@pattern(means=torch.matmul)
 def Product(a, b):
     return aten.matmul(a, b) | aten.bmm(a, b)
 
@@ -84,6 +89,7 @@ def Each(x, m, of_columns):  # each matrix by one column
 
 @pattern
 def Experts(w, ids, of_columns, is_transposed):
+    assert w.rank == 3
     return Matrices(w, ids, is_transposed)
 
 
@@ -92,6 +98,7 @@ def Experts(w, ids, of_columns, is_transposed):
     let(of_columns=True)
     let(is_transposed=False)
     m = Joined(w, ids)
+    assert w.rank == 3
     assert m.shape[-2] != w.shape[-2] and m.shape[-2] % w.shape[-2] == 0
     return m
 

@@ -111,10 +111,13 @@ class _WholeRun:
     sizes: Mapping[str, int]
     dtype: torch.dtype
     tiles: dict[str, Tensor] = field(default_factory=dict)
+    owners: Tensor | None = None
+    """The segment of each row, if rows are stacked, each with what belongs to its segment."""
 
     @cached_property
     def stacked(self) -> tuple[str, ...]:
-        return stacked_axes(self.program)
+        own = () if self.owners is None else (self.program.segments.rows,)  # type: ignore[union-attr]
+        return (*own, *stacked_axes(self.program))
 
     @cached_property
     def stores(self) -> tuple[StoreTile, ...]:
@@ -147,6 +150,8 @@ class _WholeRun:
         last = self.operands[ends].flatten()
         first = torch.cat([last.new_zeros(1), last[:-1]])
         rows = torch.arange(self.blocks[self.program.segments.rows], device=last.device)
+        if type(last.shape[0]) is not int:  # a symbol
+            return replace(self, owners=torch.searchsorted(last, rows, right=True)).results({})
         shapes = {s.operand: self.program.operand(s.operand).sizes for s in self.stores}
         found = {
             name: torch.zeros([self.sizes[n] for n in shape], dtype=self.dtype, device=self.device)
@@ -227,6 +232,12 @@ class _WholeRun:
         """Return a tile of an operand, filled up with zeros; integers keep their type."""
         if x.is_floating_point() or x.dtype == torch.bool:
             x = x.to(self.dtype)
+        if self.owners is not None:
+            segments = self.program.segments
+            assert segments is not None
+            if segments.axis.name in dims:
+                x = x.index_select(dims.index(segments.axis.name), self.owners)
+                dims = tuple(segments.rows if d == segments.axis.name else d for d in dims)
         for n, d in enumerate(dims):
             if d == "1" or d in self.stacked:
                 continue

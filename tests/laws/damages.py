@@ -159,8 +159,8 @@ def judged(what: str, rule: Rule, contracts: Contracts) -> Judged:
     """
     seen: list[tuple[Equation, LawBroken]] = []
 
-    def recorded(equation: Equation) -> LawBroken | None:
-        found = difference(equation)
+    def recorded(equation: Equation, samples: int) -> LawBroken | None:
+        found = difference(equation, samples)
         if found is not None:
             seen.append((equation, found))
         return found

@@ -26,6 +26,15 @@ Q, K, V = t(2, 3, 5, 7), t(2, 3, 11, 7), t(2, 3, 11, 13)
 GQ, GK, GV = t(3, 8, 5, 7), t(3, 2, 11, 7), t(3, 2, 11, 13)
 
 
+def softmax_of_seen(x, m):
+    """Softmax over what is seen, by a maximum that is left out where it is minus infinity."""
+    scores = x.masked_fill(~m, -torch.inf)
+    largest = scores.amax(-1, True)
+    e = (scores - largest.masked_fill(largest == -torch.inf, 0)).exp()
+    total = e.sum(-1, True)
+    return e / total.masked_fill(total == 0, 1)
+
+
 def rms(x, w, eps=EPS):
     return x * torch.rsqrt((x * x).mean(-1, True) + eps) * w
 
@@ -295,7 +304,39 @@ TRUE: Final[dict[str, Pair]] = {
     ),
 }
 
+TRUE |= {
+    "a softmax that is zero where nothing is seen": (
+        lambda x, m: torch.softmax(x.masked_fill(~m, -torch.inf), -1),
+        lambda x, m: torch.where(m.any(-1, True), softmax_of_seen(x, m), 0.0),
+        (X, b(3, 5, 7)),
+    ),
+    "a softmax without a maximum that may be infinite": (
+        lambda x, m: torch.softmax(x.masked_fill(~m, -torch.inf), -1),
+        softmax_of_seen,
+        (X, b(3, 5, 7)),
+    ),
+    "a quotient where it is defined": (
+        lambda x, w: x / w,
+        lambda x, w: torch.where(w == 0, 1.0, x / w),
+        (X, W),
+    ),
+}
 FALSE: Final[dict[str, Pair]] = {
+    "other values where a divisor is zero, beside the quotient": (
+        lambda x, m: torch.where(m, 5.0, x / (1 - m.double())),
+        lambda x, m: torch.where(m, 7.0, x / (1 - m.double())),
+        (X, b(3, 5, 7)),
+    ),
+    "a quotient in some cases alone": (
+        lambda x, m: torch.where(m, x / x.abs(), 5.0),
+        lambda x, m: torch.where(x == 0, 7.0, torch.where(m, x / x.abs(), 6.0)),
+        (X, b(3, 5, 7)),
+    ),
+    "sums of what is seen beside those of all": (
+        lambda x, m: torch.softmax(x.masked_fill(~m, -torch.inf), -1),
+        lambda x, m: torch.where(m.any(-1, True), torch.softmax(x, -1), 0.0),
+        (X, b(3, 5, 7)),
+    ),
     "rms norm without the mean": (
         rms,
         lambda x, w: x * torch.rsqrt((x * x).sum(-1, True) + EPS) * w,

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pypm import let, pattern, rule, var
 from pypm.fx import aten
 from pypm.laws.verdicts import Open, Proved, Refuted
-from pypm.rules import activation, epilogue, norm
+from pypm.rules import activation, attention, epilogue, norm
 from pypm.tools import prove
 
 
@@ -60,6 +60,13 @@ def wrong_alternate(x):
 @rule(Silu)
 def wrong_sign(x):
     return F.silu(-x)
+
+
+@rule(Silu)
+def in_halves(x):
+    assert x.rank > 0
+    half = x.shape[-1] // 2
+    return torch.cat([F.silu(x[..., :half]), F.silu(x[..., half:])], -1)
 
 
 @rule(Copies)
@@ -167,6 +174,40 @@ def even(x):
     return x * 2
 
 
+@pattern
+def OfSmall(x, scale):  # twice the value, for some sizes
+    c = var()
+    let(scale=c.value)
+    assert (not (x.shape[0] > 8 and x.shape[1] > 8) and c.value == 2.0) or c.value == 3.0
+    return x * c
+
+
+@rule(OfSmall)
+def of_large(x, scale):
+    return x * 3.0
+
+
+@pattern
+def Apart(x, y):
+    assert x.rank == 4 and y.rank == 3 and y.shape[1] == 7
+    return x * y
+
+
+@pattern
+def Apart(x, y):
+    return x - y
+
+
+@pattern
+def Opposite(x, y):
+    return -Apart(x, y)
+
+
+@rule(Opposite)
+def subtracted(x, y):
+    return y - x
+
+
 @pytest.mark.parametrize("true", [by_sign, no_clones, summed])
 def test_spellings_stand_for_others(true) -> None:
     law = prove(true).of(true.name)
@@ -214,6 +255,12 @@ def test_a_sample_is_no_proof() -> None:
     assert not isinstance(law, Proved)
 
 
+@pytest.mark.parametrize("false", [of_large, subtracted])
+def test_sizes_and_ranks_that_are_not_tried_are_no_proof(false) -> None:
+    law = prove(false).of(false.name)
+    assert isinstance(law, Open) and law.scope.cases
+
+
 def test_operators_without_a_meaning_are_named() -> None:
     law = prove(without_a_meaning).of("without_a_meaning")
     assert isinstance(law, Open) and "fft" in law.reason
@@ -225,3 +272,14 @@ def test_shipped_rules_are_proved() -> None:
     assert laws.ok, str(laws)
     words = [each["verdict"] for each in json.loads(laws.to_json())]
     assert words == ["proved"] * 5
+
+
+def test_what_a_body_divides_is_a_condition() -> None:
+    verdict = prove(in_halves).verdicts[0]
+    assert isinstance(verdict, Proved)
+    assert any("2 divides" in condition for condition in verdict.scope.conditions)
+
+
+@pytest.mark.parametrize("name", ["called_attention_by_products", "called_attention_by_blocks"])
+def test_attention_with_masks_of_truth_values_and_numbers(name: str) -> None:
+    assert prove(next(rule for rule in attention.RULES if rule.name == name)).ok

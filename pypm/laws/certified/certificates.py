@@ -14,7 +14,7 @@ from pypm.core.rules import Rules
 from pypm.laws.algebra import Given, Indexed, NoMeaning, Shape
 from pypm.laws.certified.raw import Raw, RawAlgebra
 from pypm.laws.contracts import Contracts
-from pypm.laws.equations import Equation, places
+from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, FormulaValues
 from pypm.laws.prove import equations
 
@@ -105,7 +105,7 @@ def written(equation: Equation) -> Iterator[tuple[str, str]]:
     for one, two in zip(equation.left, equation.right, strict=True):
         left, right = evaluation.of(one), evaluation.of(two)
         for a, b in zip(_parts(left), _parts(right), strict=True):
-            for place in places(indices, a.shape):
+            for place in indices.places(a.shape):
                 yield str(a.value(*place)), str(b.value(*place))
 
 

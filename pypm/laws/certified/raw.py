@@ -119,6 +119,10 @@ class RawAlgebra:
         """Return the number of a name, in the order in which they are asked for."""
         return str(self._numbers.setdefault((kind, *name), len(self._numbers)))
 
+    def determining(self, *_: object) -> Sequence[Raw]:
+        """Raise NoMeaning: certificates know no function without laws."""
+        raise NoMeaning("a function without laws")
+
     # --- numbers and indices ---
 
     def number(self, value: float) -> Raw:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
+from pypm.laws.forms.functions import power
 from pypm.laws.forms.polynomials import Factor, Poly, factor, rational
 
 __all__ = ["ones", "solutions", "without_common"]
@@ -31,8 +32,8 @@ def solutions(one: Poly, two: Poly) -> Iterable[tuple[Factor, Poly]]:
         rest = Poly({m: c for m, c in one.terms.items() if m != monomial})
         others = [g for form in (rest, two) for m in form.terms for g, _ in m]
         match [*monomial]:
-            case [(("symbol", _) as of, 1)] if of not in others:
-                yield of, (two - rest).scaled(1 / coefficient)
+            case [(("symbol", _) as of, 1 | -1 as exponent)] if of not in others:
+                yield of, power((two - rest).scaled(1 / coefficient), exponent)
     if len(one.terms) != 1:
         return
     ((monomial, coefficient),) = one.terms.items()

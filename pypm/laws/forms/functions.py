@@ -34,6 +34,7 @@ __all__ = [
     "exp",
     "function",
     "log",
+    "never_positive",
     "never_zero",
     "power",
     "vanishing",
@@ -148,9 +149,16 @@ def _is_positive(of: Factor, exponent: Fraction) -> bool:
         return all(_is_positive(inner, e) for inner, e in of[2])
     if of[0] == "power" and exponent.denominator % 2 == 0:
         return True
+    if of[0] == "function":
+        return str(of[1]).partition(" ")[0] in PLACES
     if of[0] == "power":
         return all(c > 0 and all(_is_positive(g, e) for g, e in m) for m, c in of[1])
     return of[0] in POSITIVE
+
+
+def never_positive(value: Poly) -> bool:
+    """Return whether a value is certainly zero or below."""
+    return all(c < 0 and all(_is_positive(of, e) for of, e in m) for m, c in value.terms.items())
 
 
 def never_zero(value: Poly) -> bool:
@@ -184,7 +192,7 @@ def vanishing(value: Poly) -> Poly:
 
 
 def _vanishing_sum(of: Factor, exponent: Fraction) -> Poly:
-    if of[0] != "sum" or not all(_is_positive(inner, e) for inner, e in of[2]):
+    if of[0] != "sum" or exponent < 0 or not all(_is_positive(inner, e) for inner, e in of[2]):
         return factor(of, exponent)
     body = tuple((inner, e) for inner, e in of[2] if not _is_above_zero([(inner, e)]))
     return factor((*of[:2], body))
@@ -262,6 +270,10 @@ def _log(argument: Poly) -> Poly:
 
 ODD: Final = frozenset({"erf", "sin", "sign", "atan", "round"})
 EVEN: Final = frozenset({"cos"})
+INVERSES: Final = {"order": "rank", "rank": "order"}
+"""Functions of places, each named with a number, that undo one another."""
+PLACES: Final = frozenset({*INVERSES, "ends"})
+"""Functions of places that are places or numbers of these."""
 
 
 def function(name: str, *arguments: Poly) -> Poly:
@@ -294,6 +306,12 @@ def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
         if lead < 0:
             found = factor(("function", name, (-argument).key))
             return -found if name in ODD else found
+    kind, _, number = name.partition(" ")
+    if kind in INVERSES:
+        undone = f"{INVERSES[kind]} {number}"
+        for of in (of for m in arguments[0].terms for of, _ in m):
+            if of[:2] == ("function", undone) and arguments[0] == factor(of):
+                return of_key(of[2])
     return factor(("function", name, *(argument.key for argument in arguments)))
 
 

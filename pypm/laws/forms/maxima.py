@@ -48,12 +48,12 @@ def _clauses(value: Poly, is_positive: Positive) -> Clauses:
         ((monomial, coefficient),) = value.terms.items()
         maxima = [of for of, e in monomial if of[:2] == ("function", "max") and e == 1]
         rest = [(of, e) for of, e in monomial if of[:2] != ("function", "max")]
-        if len(maxima) == 1 and len(rest) == len(monomial) - 1:
-            if all(is_positive(of, e) for of, e in rest):
-                scale = Poly({frozenset(rest): abs(coefficient)})
-                inner = [of_key(key) * scale for key in maxima[0][2:]]
-                largest = _largest([_clauses(a, is_positive) for a in inner])
-                return largest if coefficient > 0 else _opposite(largest)
+        is_one = len(maxima) == 1 and len(rest) == len(monomial) - 1
+        if is_one and all(is_positive(of, e) for of, e in rest):
+            scale = Poly({frozenset(rest): abs(coefficient)})
+            inner = [of_key(key) * scale for key in maxima[0][2:]]
+            largest = _largest([_clauses(a, is_positive) for a in inner])
+            return largest if coefficient > 0 else _opposite(largest)
     return [frozenset([value])]
 
 

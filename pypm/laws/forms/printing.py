@@ -52,7 +52,7 @@ def _factor(of: Factor, names: dict[str, str]) -> str:
         case ("size", name):
             return str(name)
         case ("index", name):
-            return names[name]
+            return names.get(name, name)
         case ("symbol", number):
             return f"c{number}"
         case ("prime", number):

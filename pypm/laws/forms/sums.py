@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import lru_cache
@@ -21,7 +21,16 @@ from pypm.laws.forms.polynomials import (
     rational,
 )
 
-__all__ = ["NAMES", "Sizes", "indices_in", "maximum", "new_index", "total"]
+__all__ = [
+    "NAMES",
+    "Sizes",
+    "indices_in",
+    "maximum",
+    "new_index",
+    "renamed",
+    "total",
+    "with_fixed_indices",
+]
 
 Sizes: TypeAlias = Mapping[str, Poly]
 """The size of the range of each index, from 0 on."""
@@ -67,13 +76,20 @@ def indices_in(part: Part) -> frozenset[str]:
     return frozenset()
 
 
-def _renamed(part: Part, names: Mapping[str, str]) -> Part:
+def with_fixed_indices(value: Poly, place: Sequence[Poly]) -> Poly:
+    """Return the value at a place with names of its indices that are always the same."""
+    found = dict.fromkeys(name for index in place for m, _ in index.key for name in indices_in(m))
+    names = {name: f"@{number}" for number, name in enumerate(found)}
+    return of_key(renamed(value.key, names))
+
+
+def renamed(part: Part, names: Mapping[str, str]) -> Part:
     """Return a part of a key with other names of indices, its sums in order again."""
     if isinstance(part, str):
         return names.get(part, part)
     if not isinstance(part, tuple) or not (indices_in(part) & names.keys()):
         return part
-    new = tuple(_renamed(inner, names) for inner in part)
+    new = tuple(renamed(inner, names) for inner in part)
     return _sorted(new)
 
 
@@ -102,7 +118,7 @@ def _bound(kind: str, body: tuple[Part, ...], sizes: Sizes) -> Factor:
     best: tuple[str, Factor] | None = None
     for order in orders:
         names = {name: f"%{level}_{place}" for place, name in enumerate(order)}
-        new = _renamed(body, names)
+        new = renamed(body, names)
         found = (kind, tuple(_size_key(sizes[name], names) for name in order), new)
         if best is None or repr(found) < best[0]:
             best = (repr(found), found)
@@ -111,7 +127,7 @@ def _bound(kind: str, body: tuple[Part, ...], sizes: Sizes) -> Factor:
 
 
 def _size_key(size: Poly, names: Mapping[str, str]) -> Key:
-    found: Key = _renamed(size.key, names)
+    found: Key = renamed(size.key, names)
     return found
 
 
@@ -121,7 +137,7 @@ def _opened(of: Factor) -> tuple[Sizes, Monomial]:
     level = _level(body)
     names = {f"%{level}_{place}": new_index() for place in range(len(sizes))}
     ranges = {names[f"%{level}_{place}"]: of_key(size) for place, size in enumerate(sizes)}
-    return ranges, frozenset(_renamed(body, names))
+    return ranges, frozenset(renamed(body, names))
 
 
 def total(summand: Poly, sizes: Sizes) -> Poly:

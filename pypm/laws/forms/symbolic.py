@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import Final
 
 from pypm.laws.forms import functions
-from pypm.laws.forms.functions import never_zero, power, vanishing
+from pypm.laws.forms.functions import never_positive, never_zero, power, vanishing
+from pypm.laws.forms.orders import Orders
 from pypm.laws.forms.polynomials import (
     MINUS_INFINITY,
     ONE,
@@ -18,9 +19,10 @@ from pypm.laws.forms.polynomials import (
     by_cases,
     factor,
     indicator,
+    of_key,
     rational,
 )
-from pypm.laws.forms.sums import indices_in, maximum, new_index, total
+from pypm.laws.forms.sums import indices_in, maximum, new_index, total, with_fixed_indices
 
 __all__ = ["SymbolicAlgebra", "exact", "quotient", "size"]
 
@@ -69,6 +71,7 @@ class SymbolicAlgebra:
     def __init__(self) -> None:
         self.ranges: dict[str, Poly] = {}
         self._splits: dict[Poly, tuple[tuple[Poly, ...], bool]] = {}
+        self._orders = Orders()
 
     number = staticmethod(exact)
     exp = staticmethod(functions.exp)
@@ -103,6 +106,8 @@ class SymbolicAlgebra:
         infinite = _infinite(value)
         if infinite:
             return rational(int(infinite < 0))
+        if never_positive(value):
+            return rational(0)
         is_whole = all(c.denominator == 1 for c in value.terms.values()) and all(
             of[0] in ("size", "index") and e.denominator == 1 and e > 0
             for m in value.terms
@@ -125,11 +130,11 @@ class SymbolicAlgebra:
             return rational(1)
         if never_zero(value) or self.is_least(value, 1) or self.is_least(-value, 1):
             return rational(0)
-        value = vanishing(value)
         lowest = _lowest(value)
+        value = vanishing(value) if lowest is None else lowest
         if lowest is None and _infinite(value):
             return rational(0)
-        return indicator("zero", (value if lowest is None else lowest).key)
+        return indicator("zero", value.key)
 
     def choose(self, condition: Poly, yes: Callable[[], Poly], no: Callable[[], Poly]) -> Poly:
         """Return one of two values, by cases where the condition is not known."""
@@ -165,6 +170,36 @@ class SymbolicAlgebra:
                 product = product * power(factor(of) + 1, exponent)
             shifted = shifted + product.scaled(coefficient)
         return all(coefficient >= 0 for coefficient in shifted.terms.values())
+
+    # --- orders ---
+
+    def order(self, size: Poly, row: Callable[[Poly], Poly]) -> Callable[[Poly], Poly]:
+        """Return the places of the elements of a row from the least on."""
+        self._probe(size)
+        return self._orders.of(row)
+
+    def order_back(self, size: Poly, row: Callable[[Poly], Poly]) -> Callable[[Poly], Poly] | None:
+        """Return the inverse of an order; None if the row is none."""
+        self._probe(size)
+        return self._orders.back(row)
+
+    def search(
+        self,
+        size: Poly,
+        row: Callable[[Poly], Poly],
+        count: Poly,
+        values: Callable[[Poly], Poly],
+    ) -> Callable[[Poly], Poly] | None:
+        """Return how many elements of a row are up to each value, if orders say so."""
+        self._probe(size)
+        return self._orders.search(row, count, values)
+
+    def note_place(self, value: Poly, size: Poly) -> None:
+        """Note that a value is a place in a dimension, maybe counted from its end."""
+        self._orders.note_place(value, size)
+
+    def _probe(self, size: Poly) -> None:
+        self.ranges["probe"] = size
 
     # --- indices ---
 
@@ -220,6 +255,22 @@ class SymbolicAlgebra:
         parts = [maximum(of(index), names) for index, names in self.indices(size)]
         return functions.function("max", *parts)
 
+    def determining(
+        self, shape: Sequence[Poly], of: Callable[[tuple[Poly, ...]], Poly]
+    ) -> Sequence[Poly]:
+        """Return the elements at any place, for each of the parts in which dimensions are read."""
+        return [with_fixed_indices(of(place), place) for place in self.places(shape)]
+
+    def places(self, shape: Sequence[Poly | int]) -> Iterator[tuple[Poly, ...]]:
+        """Yield indices that together run over all places of a tensor."""
+        if not shape:
+            yield ()
+            return
+        first, *rest = shape
+        for index, _ in self.indices(first if isinstance(first, Poly) else rational(first)):
+            for others in self.places(rest):
+                yield (index, *others)
+
     def divided(self, index: Poly | int, by: Poly | int) -> tuple[Poly, Poly]:
         """Return quotient and remainder, as symbols of their own where they are not known."""
         index, by = (n if isinstance(n, Poly) else rational(n) for n in (index, by))
@@ -233,8 +284,24 @@ class SymbolicAlgebra:
             return whole, rest
         if self.is_least(-rest, 1) and self.is_least(rest + by, 0):
             return whole - 1, rest + by
-        whole = factor(("function", "floor", index.key, by.key))
+        inner = _divided_before(index)
+        if inner is not None:  # dividing twice is dividing by the product
+            whole, _ = self.divided(inner[0], inner[1] * by)
+        else:
+            whole = factor(("function", "floor", index.key, by.key))
         return whole, index - whole * by
+
+
+def _divided_before(index: Poly) -> tuple[Poly, Poly] | None:
+    """Return the dividend and the divisor of an index that is a quotient which rounds down."""
+    if len(index.terms) != 1:
+        return None
+    ((monomial, coefficient),) = index.terms.items()
+    if coefficient != 1 or len(monomial) != 1:
+        return None
+    ((of, exponent),) = monomial
+    is_floor = of[:2] == ("function", "floor") and exponent == 1
+    return (of_key(of[2]), of_key(of[3])) if is_floor else None
 
 
 def _lowest(value: Poly) -> Poly | None:

@@ -16,6 +16,7 @@ import torch
 
 from pypm.laws.algebra import Algebra, Given, Indexed, NoMeaning, Scalar
 from pypm.laws.operators.composites import NORMS, where
+from pypm.laws.operators.orders import ORDERS
 from pypm.laws.operators.parts import MEANINGS_OF_PARTS, Meaning, Site
 from pypm.laws.operators.reductions import PRODUCTS, REDUCTIONS, larger
 from pypm.laws.operators.tensors import each
@@ -153,7 +154,7 @@ _TRUTHS: Final = (
 )
 KINDS: Final[Mapping[str, str]] = {
     **{f"aten.{name}": "truth" for name in (*_TRUTHS, "bitwise_not", "bitwise_and", "bitwise_or")},
-    **dict.fromkeys(("aten.arange", "prims.iota"), "whole"),
+    **dict.fromkeys(("aten.arange", "prims.iota", "aten.searchsorted"), "whole"),
 }
 """Kinds of results that are no real numbers."""
 
@@ -170,5 +171,6 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     **PRODUCTS,
     **NORMS,
     **MEANINGS_OF_PARTS,
+    **ORDERS,
 }
 """By the operator's name."""

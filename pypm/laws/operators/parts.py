@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, TypeAlias
 
 import torch
@@ -19,9 +20,11 @@ from pypm.laws.algebra import (
     Shape,
     SizesDiffer,
 )
+from pypm.laws.forms.orders import PROBE
+from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.operators.tensors import broadcast, each, joined, part, permuted, ratio, viewed
 
-__all__ = ["MEANINGS_OF_PARTS", "Meaning", "Site"]
+__all__ = ["MEANINGS_OF_PARTS", "Meaning", "Pieces", "Site"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,10 @@ def _flipped(c: Site, x: Indexed, *, dims: Sequence[int]) -> Indexed:
 
 
 def _selected(c: Site, x: Indexed, *, dim: int, index: Given) -> Indexed:
-    at = _counted_up(c, x.shape[dim], index)
+    return _at(x, dim, _counted_up(c, x.shape[dim], index))
+
+
+def _at(x: Indexed, dim: int, at: Index) -> Indexed:
     return Indexed((*x.shape[:dim], *x.shape[dim + 1 :]), lambda p: x.value(*p[:dim], at, *p[dim:]))
 
 
@@ -151,24 +157,34 @@ def _split(c: Site, x: Indexed, *, dim: int = 0, **attributes: Given) -> tuple[I
     return _equal_pieces(c, x, dim, c.size(sizes))
 
 
+class Pieces(tuple[Indexed, ...]):
+    """Pieces of a tensor whose number is a symbol."""
+
+    count: Index
+    at: Callable[[Index], Indexed]
+
+
+def _each_piece(count: Index, at: Callable[[Index], Indexed]) -> tuple[Indexed, ...]:
+    """Return so many pieces, each by its number."""
+    number = count if isinstance(count, int) else count.constant
+    if number is not None:
+        return tuple(map(at, range(int(number))))
+    found = Pieces()
+    found.count, found.at = count, at
+    return found
+
+
 def _equal_pieces(c: Site, x: Indexed, dim: int, size: Index) -> tuple[Indexed, ...]:
     count = ratio(c.algebra, x.shape[dim], size)
-    number = count if isinstance(count, int) else count.constant
-    if number is None:
-        raise NoMeaning("pieces whose number depends on a size")
-    return _pieces(c, x, dim, [size] * int(number))
+    return _each_piece(count, lambda i: part(c.algebra, x, dim, size * i, size))
 
 
-def _chunk(c: Site, x: Indexed, *, chunks: int, dim: int = 0) -> tuple[Indexed, ...]:
-    return _pieces(c, x, dim, [ratio(c.algebra, x.shape[dim], c.size(chunks))] * chunks)
+def _chunk(c: Site, x: Indexed, *, chunks: Given, dim: int = 0, **_: Given) -> tuple[Indexed, ...]:
+    return _equal_pieces(c, x, dim, ratio(c.algebra, x.shape[dim], c.size(chunks)))
 
 
 def _unbound(c: Site, x: Indexed, *, dim: int = 0) -> tuple[Indexed, ...]:
-    size = x.shape[dim]
-    number = size if isinstance(size, int) else size.constant
-    if number is None:
-        raise NoMeaning("pieces whose number or sizes depend on a size")
-    return tuple(_selected(c, x, dim=dim, index=i) for i in range(int(number)))
+    return _each_piece(x.shape[dim], lambda i: _at(x, dim, i))
 
 
 def _unsqueezed(x: Indexed, dim: int) -> Indexed:
@@ -221,10 +237,19 @@ def _padded(
     return found
 
 
-def _got(c: Site, x: Indexed | tuple[Indexed, ...], *tensors: Indexed, index: Given) -> Indexed:
+def _got(
+    c: Site,
+    x: Indexed | tuple[Indexed, ...],
+    *tensors: Indexed,
+    index: Given = (CHILD,),
+) -> Indexed:
     """Return one of several results, or `x[index]`: for integers, slices, None and an ellipsis, or
     for tensors in some dimensions and all of the others.
     """
+    if isinstance(x, tuple) and isinstance(index, tuple):
+        raise SizesDiffer(0, 1)
+    if isinstance(x, Pieces):
+        return x.at(_counted_up(c, x.count, index))
     if isinstance(x, tuple):
         return x[index]
     if tensors:
@@ -335,10 +360,18 @@ def _indexed(c: Site, x: Indexed, indices: tuple[Indexed | None, ...]) -> Indexe
     if any(index.kind == "truth" for index in given):
         raise NoMeaning("an index of truth values")
     together = each(lambda *values: values, *given)
-    first, rank = dims[0], together.rank
+    first, rank, a = dims[0], together.rank, c.algebra
+    if isinstance(a, SymbolicAlgebra):
+        for dim, index in zip(dims, given, strict=True):
+            a.note_place(index.value(*(PROBE,) * index.rank), x.shape[dim])
+
+    def counted_up(value: Scalar, size: Index) -> Index:
+        is_negative = a.positive(-value)
+        return a.place(a.choose(is_negative, lambda: value + a.scalar(size), lambda: value))
 
     def at(p: Shape) -> Scalar:
-        places = map(c.algebra.place, together.value(*p[first : first + rank]))
+        values = together.value(*p[first : first + rank])
+        places = map(counted_up, values, x.shape[first:])
         return x.value(*p[:first], *places, *p[first + rank :])
 
     return Indexed((*x.shape[:first], *together.shape, *x.shape[dims[-1] + 1 :]), at)
@@ -352,18 +385,19 @@ def _gathered(c: Site, x: Indexed, index: Indexed, *, dim: int, **_: Given) -> I
 
 
 def _opaque(c: Site, *operands: Indexed, name: str, given: tuple[Given, ...]) -> Indexed:
-    """Return a function of tensors and numbers without laws: of sums with weights of its own."""
+    """Return a function of tensors and numbers without laws."""
     a = c.algebra
 
-    def weighed(number: int, x: Indexed, *place: Index) -> Scalar:
-        if len(place) == x.rank:
-            weight = a.function(f"{name}.{number}", *map(a.scalar, place)) if place else 1
-            return x.value(*place) * weight
-        return a.total(x.shape[len(place)], lambda i: weighed(number, x, *place, i))
+    @cache
+    def determining() -> Sequence[Scalar]:
+        found = [*map(c.number, given)]
+        for x in operands:
+            inside = a.determining(x.shape, lambda place, x=x: x.value(*place))
+            found += [*map(c.number, (x.rank, len(inside), *x.shape)), *inside]
+        return found
 
     def at(place: Shape) -> Scalar:
-        sums = (weighed(number, x) for number, x in enumerate(operands))
-        return a.function(name, *map(a.scalar, place), *sums, *map(c.number, given))
+        return a.function(name, *map(c.number, place), *determining())
 
     return Indexed(c.shape, at)
 
@@ -389,6 +423,9 @@ MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
     "aten.split": _split,
     "aten.split_with_sizes": _split,
     "aten.chunk": _chunk,
+    "aten.tensor_split": lambda c, x, *, sections, dim=0, **_: _chunk(
+        c, x, chunks=sections, dim=dim
+    ),
     "aten.unbind": _unbound,
     "getitem": _got,
     "aten.cat": lambda c, parts, *, dim=0: joined(c.algebra, parts, dim),
@@ -399,7 +436,7 @@ MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
     **dict.fromkeys(("aten.zeros", "aten.zeros_like", "aten.new_zeros"), _full(0)),
     **dict.fromkeys(("aten.ones", "aten.ones_like", "aten.new_ones"), _full(1)),
     **dict.fromkeys(("aten.full", "aten.full_like", "aten.new_full"), _filled),
-    "aten.empty": _uninitialized,
+    **dict.fromkeys(("aten.empty", "aten.new_empty"), _uninitialized),
     **dict.fromkeys(("aten.arange", "prims.iota"), _counted),
     "aten.tril": _triangle(1),
     "aten.triu": _triangle(-1),

@@ -6,7 +6,15 @@ from fractions import Fraction
 from functools import reduce
 from typing import Final
 
-from pypm.laws.algebra import Algebra, Given, Indexed, NoMeaning, Scalar, SizesDiffer
+from pypm.laws.algebra import (
+    Algebra,
+    Given,
+    Indexed,
+    NoMeaning,
+    Scalar,
+    Shape,
+    SizesDiffer,
+)
 from pypm.laws.operators.einsum import contracted
 from pypm.laws.operators.parts import Meaning, Site
 from pypm.laws.operators.tensors import each, matrix_product, reduced
@@ -172,6 +180,29 @@ def _linear(c: Site, x: Indexed, w: Indexed, b: Indexed | None = None, **_: Give
     return found if b is None else each(lambda v, bias: v + bias, found, b)
 
 
+def _grouped_mm(
+    c: Site, x: Indexed, w: Indexed, ends: Indexed, bias: Indexed | None = None, **_: Given
+) -> Indexed:
+    """Return rows times the matrix of their group; those behind all groups have no value."""
+    if (x.rank, w.rank, ends.rank) != (2, 3, 1) or bias is not None:
+        raise NoMeaning("groups of columns, or a bias")
+    for one, two in ((w.shape[0], ends.shape[0]), (w.shape[1], x.shape[1])):
+        if one != two:
+            raise SizesDiffer(one, two)
+    a = c.algebra
+
+    def at(place: Shape) -> Scalar:
+        i, j = place
+        group = a.place(a.total(ends.shape[0], lambda e: _is_up_to(a, ends.value(e), a.scalar(i))))
+        return a.total(x.shape[1], lambda k: x.value(i, k) * w.value(group, k, j))
+
+    return Indexed((x.shape[0], w.shape[2]), at)
+
+
+def _is_up_to(a: Algebra, value: Scalar, other: Scalar) -> Scalar:
+    return 1 - a.positive(value - other)
+
+
 def _addmm(
     c: Site,
     b: Indexed,
@@ -197,6 +228,7 @@ PRODUCTS: Final[dict[str, Meaning]] = {
     "aten.mv": _ranked(2, 1),
     "aten.dot": _ranked(1, 1),
     "aten.linear": _linear,
+    "aten._grouped_mm": _grouped_mm,
     "aten.addmm": _addmm,
     "aten.baddbmm": _addmm,
     "aten.outer": _ranked(1, 1, _outer),

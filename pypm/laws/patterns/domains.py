@@ -59,6 +59,7 @@ NUMBER: Final = "number"
 TENSOR: Final = "tensor"
 SIZE: Final = "size"
 PLACE: Final = "place"
+ORDER: Final = "order"
 SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
@@ -98,8 +99,35 @@ OVER_DIMS: Final = frozenset(
     for name in ("sum", "mean", "amax", "var", "var_mean", "logsumexp", "linalg_vector_norm")
 )
 """Operators that take several dimensions."""
-TRUTHS: Final = frozenset({"is_causal", "enable_gqa", "keepdim"})
+SIZES: Final = frozenset({"group_size", "head_size"})
+"""Arguments that are sizes."""
+TRUTHS: Final = frozenset(
+    {
+        *("is_causal", "enable_gqa", "keepdim"),
+        *("is_neox", "is_sf_swizzled_layout", "dummy_is_scale_transposed"),
+    }
+)
 """Arguments that are truth values."""
+ITEM: Final = "item"
+LAST_ITEM: Final = "item from the end"
+INDEX: Final = "index"
+ALL: Final = ("slice", None, None, None)
+_DIM: Final[Domain] = {dim: dim for dim in range(4)}
+_ITEM: Final[Domain] = {ITEM: ITEM, LAST_ITEM: LAST_ITEM, 0: 0, 1: 1}
+OF_ONE_DIM: Final[Mapping[str, Mapping[str, Domain]]] = {
+    "aten.select": {"dim": _DIM, "index": _ITEM},
+    "aten.slice": {"dim": _DIM, "start": {PLACE: PLACE, 0: 0, 1: 1}, "step": {1: 1}},
+    "aten.narrow": {"dim": _DIM},
+    "aten.unbind": {"dim": _DIM},
+    "aten.split": {"dim": _DIM, "split_size": {1: 1, SIZE: SIZE}},
+    "aten.split_with_sizes": {"dim": _DIM, "split_sizes": {1: 1, SIZE: SIZE}},
+    "aten.chunk": {"dim": _DIM, "chunks": {SIZE: SIZE}},
+    "aten.tensor_split": {"dim": _DIM, "sections": {SIZE: SIZE}},
+    "aten.stack": {"dim": _DIM},
+    "aten.cat": {"dim": _DIM},
+    "getitem": {"index": {**_ITEM, INDEX: INDEX}},
+}
+"""Arguments of operators on one dimension: any of the first four, and one item of it."""
 ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "neg", "pow", "ratio"})
 
 
@@ -288,12 +316,18 @@ def _called(pattern: Mu | Call, frames: _Frames) -> tuple[Definition | None, _Fr
 
 def of_argument(name: str, operator: str = "") -> Domain:
     """Return the kinds of values that an argument of an operator may have, by its name."""
+    if operator in OF_ONE_DIM and name in OF_ONE_DIM[operator]:
+        return OF_ONE_DIM[operator][name]
     if name in NUMBERS:
         return {NUMBER: NUMBER} | ({None: None} if name == "scale" else {})
     if name in PLACES:
         return {PLACE: PLACE}
+    if name in SIZES:
+        return {SIZE: SIZE}
     if name in TRUTHS:
-        return {False: False, True: True}
+        return {exact(value): value for value in (False, True)}
+    if name == "dims" and operator == "aten.permute":
+        return {ORDER: ORDER}
     if name == "equation":
         return {equation: equation for equation in EQUATIONS}
     if name == "dims":

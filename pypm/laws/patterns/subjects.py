@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Final
 
-from pypm.core.guards import Apply, Guard
+from pypm.core.guards import Apply, Attribute, Constant, Expression, Guard
 from pypm.core.records import Record
-from pypm.core.terms import UNDEFINED, VALUE, Unmade, Value
+from pypm.core.terms import UNDEFINED, VALUE, Unmade, Unresolved, Value
 from pypm.laws.algebra import Given
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
+from pypm.laws.patterns.ways import WayName
 
-__all__ = ["SHAPES", "GuardedName", "is_of_none", "known_attribute"]
+__all__ = ["SHAPES", "GuardedName", "is_of_none", "is_plain", "is_said", "known_attribute"]
 
 SHAPES: Final = (VALUE, "shape", "rank", "dimension_rank", "numel")
 """Attributes of a value that do not tell what computes it."""
@@ -41,6 +42,26 @@ def is_of_none(guard: Guard) -> bool:
     """Return whether a guard asks whether a name stands for None."""
     expression = getattr(guard, "expression", None)
     return isinstance(expression, Apply) and expression.function.name == "is_none"
+
+
+def is_plain(value: Given) -> bool:
+    """Return whether a value is a constant that follows from no size and no rank."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return isinstance(value, float) and not isinstance(value, Unresolved)
+    return value is None or isinstance(value, (bool, str))
+
+
+def is_said(expression: Expression, names: Mapping[str, WayName]) -> bool:
+    """Return whether the value of an expression is a constant of the pattern itself."""
+    match expression:
+        case Constant():
+            return True
+        case Attribute(name, attribute) if attribute == VALUE:
+            said = names[name].arguments.get(VALUE)
+            return said is not None and isinstance(said.value, tuple) and is_said(*said.value)
+        case Apply(_, arguments):
+            return all(is_said(argument, names) for argument in arguments)
+    return False
 
 
 def known_attribute(formulas: Formulas, value: Given, name: str) -> Value:

@@ -40,9 +40,9 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
                 found.setdefault(tree, {}).setdefault("operand", TENSOR)
             case Meant(definition, actuals):
                 for slot, parameter in zip(actuals, definition.parameters, strict=True):
-                    found.setdefault(slot, {}).setdefault("calls", []).append(
-                        (definition, parameter)
-                    )
+                    uses = found.setdefault(slot, {})
+                    uses.setdefault("calls", []).append((definition, parameter))
+                    uses.setdefault("meant", []).append(tree)
             case Spelled():
                 for slot in tree.actuals:
                     found.setdefault(slot, {}).setdefault("spelled", []).append(tree)
@@ -51,6 +51,8 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
                     visit(operand)
                     if isinstance(operand, WayName):
                         found[operand]["operand"] = of_operand(operator.name, at)
+                if operator.name == "aten.narrow" and isinstance(operands[1], WayName):
+                    found[operands[1]]["place"] = True
                 if operator.name in MASKED and isinstance(operands[3], WayName):
                     found[operands[3]]["mask"] = True
 

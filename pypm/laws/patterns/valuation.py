@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import unwrap
 from math import prod
 from typing import Final
 
 from pypm.core.guards import (
+    And,
+    Apply,
     Attribute,
     Equal,
     Expression,
     Guard,
+    Holds,
     Or,
     Reference,
     evaluate,
@@ -24,15 +28,25 @@ from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
 from pypm.core.traverse import names as names_in
 from pypm.fx.operators.corrections import named
 from pypm.fx.operators.references import stated_reference
+from pypm.lang.observers import RESULT, Repeats, hidden_by
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
-from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes_shape
+from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes
+from pypm.laws.loops import STEP, looped
 from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.by_reference import by_reference
+from pypm.laws.patterns.hidden import Hidden, new_group
 from pypm.laws.patterns.inversion import parts_of_expression
 from pypm.laws.patterns.operator_dims import count_dims
-from pypm.laws.patterns.subjects import SHAPES, GuardedName, is_of_none, known_attribute
+from pypm.laws.patterns.subjects import (
+    SHAPES,
+    GuardedName,
+    is_of_none,
+    is_plain,
+    is_said,
+    known_attribute,
+)
 from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
 from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of
 from pypm.laws.patterns.ways import (
@@ -48,8 +62,8 @@ from pypm.laws.patterns.ways import (
     Way,
     WayName,
 )
-from pypm.laws.signatures import signed
-from pypm.laws.sizes import Contradiction, form_of, is_number
+from pypm.laws.signatures import signature, signed
+from pypm.laws.sizes import Contradiction, form_of, is_number, is_of_items
 
 __all__ = ["Valuation", "entered"]
 
@@ -130,7 +144,10 @@ class Valuation:
 
     def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
         """Make all guards hold, and these values equal. Raises NotMatched."""
-        for guard, names in self._way.guards:
+        for slot, value in self._given.items():
+            if VALUE in slot.arguments and is_number(value):
+                self._unify(value, self._argument(slot.arguments[VALUE]))
+        for guard, names in sorted(self._way.guards, key=_is_of_results):
             self._guard(guard, names)
         for guard, names in self._way.shared:
             if all(names[name] in self._known for name in names_in(guard)):
@@ -147,12 +164,13 @@ class Valuation:
             if [*map(form_of, one)] != [*map(form_of, two)]:
                 raise NoMeaning("a slice whose arguments may be anything")
 
-    def _unify(self, one: Given, two: Given) -> None:
+    def _unify(self, one: Given, two: Given, are_said: bool = False) -> None:
+        """Make two values equal; `are_said` says that they are constants of the pattern."""
         try:
             self._world.unify(one, two)
         except Contradiction as why:
-            is_known = all(is_number(n) and form_of(n).constant is not None for n in (one, two))
-            raise (Impossible if is_known else NotMatched)(str(why)) from None
+            are_known = are_said or (is_plain(one) and is_plain(two))
+            raise (Impossible if are_known else NotMatched)(str(why)) from None
 
     def _guard(self, guard: Guard, names: Names) -> None:
         if lacks_a_dimension(guard, lambda name: rank_of(self.value(names[name]))):
@@ -169,15 +187,25 @@ class Valuation:
                     place = id(guard), id(names)
                     if place not in self._ors:
                         self._ors[place] = self._pick((0, 1), "or")
+                        self._way.sides.append(self._ors[place])
                     self._guard((left, right)[self._ors[place]], names)
                 elif not known:
                     self._guard(right, names)
                 return
+            case And(left, right):
+                self._guard(left, names)
+                self._guard(right, names)
+                return
             case Equal(left, right):
                 one, two = self._evaluate(left, names), self._evaluate(right, names)
                 if one is not UNDEFINED and two is not UNDEFINED:
-                    self._unify(one, two)
+                    self._unify(one, two, is_said(left, names) and is_said(right, names))
                 return
+            case Holds(Apply(function, (left, right))) if function.name == "is_value":
+                one, two = self._evaluate(left, names), self._evaluate(right, names)
+                if is_number(one) and is_number(two):
+                    self._unify(one, two)
+                    return
         self._world.unequal.clear()
         before = len(self._world.hypotheses)
         known = self._holds(guard, names)
@@ -186,8 +214,11 @@ class Valuation:
         if known is False:
             for one, two in list(self._world.unequal):  # the guard may hold where they are equal
                 self._unify(one, two)
+            compared = len(self._world.hypotheses) - before
             if not self._world.suppose(before):
                 raise NotMatched("a guard")
+            if compared > 1:
+                self._world.unknown.append(guard)
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
         return holds(guard, self._subjects(names))
@@ -243,10 +274,15 @@ class Valuation:
                 self._under_way.remove(slot)
         return self._known[slot]
 
+    def value_if_used(self, slot: WayName) -> Given:
+        """Return the value of a slot; `UNDEFINED` if nothing in the way is about it."""
+        is_used = slot in self._uses or slot in self._given or slot.arguments
+        return self.value(slot) if is_used or not self._is_free(slot) else UNDEFINED
+
     def _computed(self, slot: WayName) -> Given:
         found: Given = UNDEFINED
         if slot.lets:
-            found = self._evaluate(*slot.lets[0])
+            found = self._let(*slot.lets[0])
             if found is UNDEFINED:
                 raise NoMeaning(f"the value of `{slot.name}` is not known")
         elif slot.described:
@@ -260,6 +296,37 @@ class Valuation:
             self._agree(found, given)
         return found
 
+    def _let(self, expression: Expression, names: Names) -> Value:
+        """Return the value of a name by its expression. Raises NotMatched where it has none,
+        whatever the sizes.
+        """
+        world = self._world
+        world.unequal.clear()
+        found = self._evaluate(expression, names)
+        if found is not UNDEFINED:
+            return found
+        for one, two in list(world.unequal):  # it may have one where they are equal
+            self._unify(one, two)
+        self._check(expression, names)
+        return found
+
+    def _check(self, expression: Expression, names: Names) -> None:
+        """Reject a way where a function of known values has none, whatever the sizes. Of dimensions
+        of a known size, other ways have the items.
+        """
+        if isinstance(expression, Apply):
+            for argument in expression.arguments:
+                self._check(argument, names)
+            arguments = [self._evaluate(one, names) for one in expression.arguments]
+            if any(value is UNDEFINED for value in arguments):
+                return
+            before = len(self._world.hypotheses)
+            try:
+                unwrap(expression.function.apply)(*arguments)
+            except (LookupError, ValueError) as why:
+                if all(is_of_items(form) for form, _ in self._world.hypotheses[before:]):
+                    raise NotMatched(str(why)) from None
+
     def _agree(self, found: Given, given: Given) -> None:
         """Reject a way that binds a parameter to another kind of value than is given."""
         if isinstance(found, Formula) and isinstance(given, Formula):
@@ -269,7 +336,7 @@ class Valuation:
         elif isinstance(found, (tuple, Record)) and type(found) is type(given):
             one, two = (list(parts_of(value)) for value in (found, given))
             if len(one) != len(two):
-                raise Impossible("tuples of different lengths")
+                raise NotMatched("tuples of different lengths")
             for a, b in zip(one, two, strict=True):
                 self._agree(a, b)
         elif is_number(found) and is_number(given):
@@ -282,7 +349,10 @@ class Valuation:
         match tree:
             case WayName():
                 return self.value(tree)
+            case Meant(Definition(means=Repeats())):
+                return self._repeated(tree)
             case Meant(definition, actuals):
+                self._hide(tree)
                 return self._meant(definition, actuals, slot)
             case Spelled():
                 return self._called(tree)
@@ -305,16 +375,88 @@ class Valuation:
             found = entered(lemma, values, way, self._formulas, self._lemmas)
             self._results[call] = found.result
             for slot, one, other in zip(call.actuals, values, found.values, strict=True):
-                if one is UNDEFINED:
+                if one is UNDEFINED and other is not UNDEFINED:
                     self._bound[slot] = other
             for slot, inner in zip(call.actuals, found.slots, strict=True):
                 if inner in found.dtypes:
                     self.dtypes.setdefault(slot, found.dtypes[inner])
         return self._results[call]
 
+    def _hide(self, call: Meant) -> None:
+        """Bind what a call hides to values that observers alone read."""
+        by, names = hidden_by(call.definition.means) or (None, ())
+        parameters = zip(call.definition.parameters, call.actuals, strict=True)
+        slots = {name: slot for name, slot in parameters if name in names}
+        if by is not None and all(map(self._is_free, slots.values())):
+            label = f"({by.__name__})"
+            group = new_group(by, lambda options: self._pick(options, label), self._formulas)
+            self._bound |= {s: Hidden(name, group, self._formulas) for name, s in slots.items()}
+
+    def _repeated(self, call: Meant) -> Given:
+        """Return what the steps of a loop compute, which also binds names."""
+        if call not in self._results:
+            self._results[call] = self.repeated(call)
+            names = zip(call.definition.parameters, call.actuals, strict=True)
+            number = call.definition.means.number
+            values = [
+                self._world.size() - 1 if name == number else self._now(slot)
+                for name, slot in names
+            ]  # for any number of steps
+            self._way.notes.append(Lemma(call.definition, (), signature(values)))
+        return self._results[call]
+
+    def repeated(self, call: Meant) -> Given:
+        """Return what the steps of a loop compute; names that stand for nothing yet are bound."""
+        means: Repeats = call.definition.means
+        step = call.definition.given[means.step]
+        slots = dict(zip(call.definition.parameters, call.actuals, strict=True))
+        number = slots[means.number]
+        if self._is_free(number):
+            self._bound[number] = self._world.size() - 1
+        if any(self._is_free(slots[name]) for name in means.call if name != means.number):
+            self._entered(step, means.call, {**slots, means.number: self._world.sized(STEP)})
+        before = tuple(self._now(slots[name]) for name in means.states)
+
+        def stepped(states: tuple[Formula, ...], at: Given) -> tuple[Formula, tuple[Formula, ...]]:
+            known = dict(zip(means.states, states, strict=True))
+            result, own = self._entered(step, means.call, {**slots, **known, means.number: at})
+            after = {**own, RESULT: result}
+            return result, tuple(after[name] for name in means.states.values())
+
+        count = self._now(number) + 1
+        _, after = looped(self._formulas, stepped, before, count)
+        return after[[*means.states.values()].index(RESULT)]
+
+    def _now(self, slot: WayName) -> Given:
+        """Return the value of a name that a call may just have bound."""
+        return self._bound[slot] if slot in self._bound else self.value(slot)
+
+    def copied(self, values: Sequence[Given]) -> tuple[WayName, ...]:
+        """Return new names for values."""
+        slots = tuple(self._way.slot("copy") for _ in values)
+        self._given |= dict(zip(slots, values, strict=True))
+        return slots
+
+    def _entered(
+        self, step: Definition, names: Sequence[str], values: Mapping[str, Given]
+    ) -> tuple[Given, dict[str, Given]]:
+        """Return the result of a call, and the values that its arguments then have. Each is a slot,
+        or a value; others are bound.
+        """
+        slots = {}
+        for name in names:
+            value = values.get(name, UNDEFINED)
+            slots[name] = value if isinstance(value, WayName) else self._way.slot(name)
+            if not isinstance(value, WayName) and value is not UNDEFINED:
+                self._given[slots[name]] = value
+        found = self.tree(self._way.called(step, (), tuple(slots.values())))
+        return found, {name: self._now(slot) for name, slot in slots.items()}
+
     def _is_free(self, slot: WayName) -> bool:
         """Return whether nothing but calls says the value of a name."""
         if slot in self._known or slot in self._given or slot in self._bound:
+            return False
+        if self._variables.said(slot) is not UNDEFINED:
             return False
         is_operand = self._uses.get(slot, {}).get("operand")
         return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
@@ -328,7 +470,7 @@ class Valuation:
         is_open = any(map(self._is_open, actuals))
         early = tuple(map(self._early, actuals))
         own = self._own_shape(definition, early, is_open)
-        if not takes_shape(definition):
+        if not takes(definition, "shape"):
             return self._mean(definition, tuple(map(self.value, actuals)))
         if own is None:
             return self._mean(definition, (*map(self.value, actuals), ()))
@@ -379,6 +521,7 @@ class Valuation:
         found = self._said_shape(slot)
         if found is not None:
             return found
+        self._world.has_choices = True
         ranks = [3] * (len(own) > 3)
         if not is_own:
             ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
@@ -495,6 +638,11 @@ class Valuation:
         for call in self._uses.get(slot, {}).get("spelled", ()):
             if self._is_free(slot):
                 self._called(call)
+        for call in self._uses.get(slot, {}).get("meant", ()):
+            if self._is_free(slot) and isinstance(call.definition.means, Repeats):
+                self._repeated(call)
+            elif self._is_free(slot):
+                self._hide(call)
         if slot in self._bound:
             return self._bound[slot]
         if VALUE not in slot.arguments:
@@ -506,6 +654,12 @@ class Valuation:
                     raise
                 return found
         return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
+
+
+def _is_of_results(said: tuple[Guard, Names]) -> bool:
+    """Return whether a guard is about what the way computes: others refuse more ways early."""
+    guard, names = said
+    return any(names[name].described for name in names_in(guard))
 
 
 def entered(
@@ -523,6 +677,6 @@ def entered(
     valuation = Valuation(way, formulas, lemmas, given)
     found = valuation.value(result)
     valuation.settle()
-    bound = tuple(map(valuation.value, slots.values()))
+    bound = tuple(map(valuation.value_if_used, slots.values()))
     valuation.settle()
     return Entered(found, bound, tuple(slots.values()), valuation.dtypes)

@@ -14,11 +14,15 @@ from pypm.core.records import Record, fields_of
 from pypm.core.terms import UNDEFINED, VALUE
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import Lemmas, takes_shape
+from pypm.laws.lemmas import Lemmas, takes
 from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.patterns.domains import (
+    ALL,
     DIMS,
     FIELDS,
+    INDEX,
+    ITEM,
+    LAST_ITEM,
     LIST,
     MEANT,
     NUMBER,
@@ -39,6 +43,9 @@ from pypm.laws.patterns.ways import Way, WayName
 
 __all__ = ["Variables", "given_number", "is_several", "parts_of", "rank_of"]
 
+SLICE: Final = "slice of one item"
+PART: Final = "slice"
+ITEM_VALUE: Final = "value of an item"
 RANKS: Final = (2, 1, 3, 4, 0)
 """Ranks of the tensors that variables stand for."""
 
@@ -79,12 +86,14 @@ class Variables:
 
     def value(self, slot: WayName) -> Given:
         """Return a value of one of the kinds that a name may stand for. Raises NoMeaning."""
-        found = self._said(slot)
+        found = self.said(slot)
         return self._of(self.domain(slot), slot) if found is UNDEFINED else found
 
     def domain(self, slot: WayName) -> Domain:
         """Return the kinds of values that a name may stand for."""
         uses = self.uses.get(slot, {})
+        if uses.get("place"):
+            return {ITEM_VALUE: ITEM_VALUE}
         if uses.get("value"):
             return {VALUE: VALUE}
         domain: Domain = {}
@@ -99,7 +108,7 @@ class Variables:
             domain[None] = None
         return domain
 
-    def _said(self, slot: WayName) -> Given:
+    def said(self, slot: WayName) -> Given:
         """Return the constant that a guard says a name is, or the number that stands for it."""
         for guard, names in self._guards:
             match guard:
@@ -120,16 +129,10 @@ class Variables:
         kinds = dict(domain)
         if MEANT in kinds:
             kinds = {MEANT: kinds[MEANT]}
-        values = [v for one in kinds.values() for v in self._options(one)]
+        values = [v for one in kinds.values() for v in self._each(one)]
         chosen = self._pick(values, slot.name)
         self._is_plain = self._is_plain and not (isinstance(chosen, str) and chosen != values[0])
         return self._made(chosen, slot)
-
-    def _options(self, kind: Given) -> list[Given]:
-        """Return the values of a kind among which is chosen."""
-        if kind is DIMS:
-            return self._dims()
-        return self._orders() if kind is ORDER else [kind]
 
     def _made(self, chosen: Given, slot: WayName) -> Given:
         match chosen:
@@ -141,6 +144,8 @@ class Variables:
             return self.tensor(slot)
         if chosen is TRUTH:
             return self._formulas.read(self._new_shape(slot), "truth", slot.name)
+        if chosen is ITEM_VALUE:
+            return given_number(self._formulas, self._place(ITEM))
         if chosen is VALUE:
             return given_number(self._formulas, self._world.real())
         if chosen is NUMBER:
@@ -149,11 +154,22 @@ class Variables:
             return self._world.size()
         if chosen is PLACE:
             return self._world.place()
+        if chosen in (ITEM, LAST_ITEM):
+            return self._place(chosen)
+        if isinstance(chosen, tuple) and chosen and isinstance(chosen[-1], str):
+            return (*chosen[:-1], self._place(chosen[-1]))
         if chosen is SHAPE:
             return tuple(self._world.size() for _ in self._pick(self._shapes(), slot.name))
         if chosen is UNKNOWN:
             raise NoMeaning(f"`{slot.name}` may be anything")
         return chosen
+
+    def _each(self, one: Given) -> list[Given]:
+        """Return the values of a kind among which is chosen."""
+        if one is INDEX:
+            items = [(*[ALL] * dim, of) for dim in range(4) for of in (ITEM, LAST_ITEM, SLICE)]
+            return [*items, *((..., of) for of in (ITEM, PART, 0, 1))]
+        return self._orders(one) if one in (DIMS, ORDER) else [one]
 
     # --- records and lists ---
 
@@ -227,30 +243,34 @@ class Variables:
         return self._formulas.read(sizes, "truth" if is_truth else "real")
 
     def _meant(self, definition: Definition, values: list[Given], slot: WayName) -> Given:
-        if takes_shape(definition):
+        if takes(definition):
             chosen = self._pick(((0,), (0, 1)), slot.name)
             values.append(tuple(n or self._world.size() for n in chosen))
         return meaning_of(definition, values, self._formulas)
 
     # --- tensors ---
 
-    def _dims(self) -> list[Given]:
-        """Return all sets of dimensions."""
+    def _orders(self, domain: Given) -> list[Given]:
+        """Return all sets of dimensions, or orders that swap two neighbours."""
         if self._rank is None:
             raise NoMeaning("dimensions of which tensor is not known")
         dims = range(self._rank)
+        if domain == ORDER:
+            swaps: list[Given] = [(*dims[:d], d + 1, d, *dims[d + 2 :]) for d in dims[:-1]]
+            return swaps or [tuple(dims)]
         return [some for n in range(1, self._rank + 1) for some in combinations(dims, n)]
 
-    def _orders(self) -> list[Given]:
-        """Return orders of dimensions: as they are, and with two neighbours swapped."""
-        if self._rank is None:
-            raise NoMeaning("dimensions of which tensor is not known")
-        own = tuple(range(self._rank))
-        swapped = [(*own[:d], d + 1, d, *own[d + 2 :]) for d in range(len(own) - 1)]
-        return [own, *swapped]
+    def _place(self, chosen: str) -> Given:
+        number = self._world.item()
+        if chosen is SLICE:
+            return ("slice", number - 1, number, None)
+        if chosen is PART:
+            return ("slice", number, number + self._world.item(), None)
+        return number - 1 if chosen is ITEM else -number
 
     def tensor(self, slot: WayName) -> Formula:
         """Return a new tensor. Raises NotMatched."""
+        self._world.has_choices = True
         dtype, kind = self._type(slot)
         if dtype is not None:
             self.dtypes[slot] = dtype

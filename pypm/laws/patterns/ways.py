@@ -218,8 +218,8 @@ class Way:
         self.roots: list[Tree] = []
         self.taken: list[Pattern] = []
         """The alternates that were chosen."""
-        self.offered: dict[int, tuple[Pattern, str]] = {}
-        """All alternates among which was chosen, by identity, each with the pattern it is of."""
+        self.sides: list[int] = []
+        """The sides of guards with several that were chosen."""
         self.notes = [] if notes is None else notes
         """Lemmas that the values of the way take for granted."""
 
@@ -232,7 +232,7 @@ class Way:
         self, definition: Definition, around: _Frames, actuals: Mapping[str, WayName]
     ) -> Tree:
         """Return the body of a definition; what it calls is not entered."""
-        body = definition.outline or definition.body
+        body = definition.body if definition.apart is None else definition.apart()
         return self.tree(body, actuals, (definition, *around))
 
     @singledispatchmethod
@@ -251,7 +251,7 @@ class Way:
 
     @tree.register
     def _(self, pattern: Alt, names: Names, frames: _Frames = ()) -> Tree:
-        return self.tree(self._chosen(pattern, frames), names, frames)
+        return self.tree(self._chosen(pattern), names, frames)
 
     @tree.register
     def _(self, pattern: Exists, names: Names, frames: _Frames = ()) -> Tree:
@@ -278,24 +278,23 @@ class Way:
     @tree.register
     def _(self, pattern: Mu, names: Names, frames: _Frames = ()) -> Tree:
         slots = tuple(names[a] for a in pattern.actuals)
-        return self._called(pattern.definition, frames, slots)
+        return self.called(pattern.definition, frames, slots)
 
     @tree.register
     def _(self, pattern: Call, names: Names, frames: _Frames = ()) -> Tree:
         slots = tuple(names[a] for a in pattern.actuals)
-        return self._called(frames[pattern.index], frames[pattern.index + 1 :], slots)
+        return self.called(frames[pattern.index], frames[pattern.index + 1 :], slots)
 
-    def _called(self, definition: Definition, around: _Frames, slots: tuple[WayName, ...]) -> Tree:
+    def called(self, definition: Definition, around: _Frames, slots: tuple[WayName, ...]) -> Tree:
+        """Return a call of a definition."""
         if definition.means is not None:
             names = dict(zip(definition.parameters, slots, strict=True))
             self.shared += [(guard, names) for guard in shared_guards(definition)]
             return Meant(definition, slots)
         return Spelled(definition, around, slots)
 
-    def _chosen(self, pattern: Pattern, frames: _Frames) -> Pattern:
+    def _chosen(self, pattern: Pattern) -> Pattern:
         options = alternates(pattern)
-        owner = frames[0].name if frames else ""
-        self.offered |= {id(option): (option, owner) for option in options}
         chosen = options[self.choices.choose(len(options))]
         self.taken.append(chosen)
         return chosen

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import count
+from itertools import count, product
 from random import Random
 from typing import Final, TypeAlias
 
@@ -254,6 +254,13 @@ class ResidueAlgebra:
     def largest(self, size: int, of: Callable[[int], Residue]) -> Residue:
         """Return a maximum."""
         return self.function("max", *map(of, range(size)))
+
+    def determining(
+        self, shape: Sequence[int], of: Callable[[tuple[int, ...]], Residue]
+    ) -> Sequence[Residue]:
+        """Return a sum of all elements, each with a weight that is drawn."""
+        places = product(*map(range, shape))
+        return [sum((of(p) * self.drawn("weight", p) for p in places), _residue(0))]
 
     def divided(self, index: int, by: int) -> tuple[int, int]:
         """Return quotient and remainder."""

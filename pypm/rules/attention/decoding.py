@@ -7,11 +7,12 @@ are, and how long that takes does not depend on what the mask holds.
 import torch
 
 from pypm import decline, pattern, rule
-from pypm.fx import GETITEM, aten, trained
+from pypm.fx import trained
 from pypm.kernels.attention import attention_over_cache, unsuited
 from pypm.kernels.attention.decoding import FEW_QUERIES
 from pypm.rules.attention.patterns import Attention, Heads
 from pypm.rules.attention.rules import agree, replaced
+from pypm.rules.vocabulary.fused_attention import Fused
 
 
 def over_cache(q, k, v, mask, *, scale, causal, rounds=True):
@@ -73,24 +74,19 @@ def written_out(match, scores, v, lv, kernel):
 @pattern
 def CalledOverCache(q, k, v, lk, lv, mask, scale, grouped):
     keys, values = Heads(k, lk), Heads(v, lv)
-    assert q.rank == k.rank == v.rank == 4
-    return aten.scaled_dot_product_attention(
-        q, keys, values, mask, 0.0, False, scale=scale, enable_gqa=grouped
-    ) | GETITEM(
-        aten._scaled_dot_product_flash_attention_for_cpu(
-            q, keys, values, 0.0, False, attn_mask=mask, scale=scale
-        ),
-        0,
-    )
+    assert q.rank == k.rank == v.rank == keys.rank == values.rank == 4
+    return Fused(q, keys, values, mask, False, scale, grouped)
 
 
 @rule(CalledOverCache, pays="by data", unless=of_many_queries)
 def called_decoding(q, k, v, lk, lv, mask, scale):
+    assert mask is not None
     return called(q, turned(k, lk), turned(v, lv), mask, scale, over_cache)
 
 
 @rule(CalledOverCache, pays="sometimes", unless=of_many_queries)
 def called_decoding_without_mask(q, k, v, lk, lv, mask, scale):
+    assert mask is None
     return called(q, turned(k, lk), turned(v, lv), mask, scale, over_all_keys)
 
 

@@ -9,6 +9,7 @@ search is repeated: the time to match grows with the number of steps.
 
 from pypm import Pattern, let, pattern, record, var
 from pypm.fx import aten
+from pypm.lang.observers import RESULT, Repeats, observer
 
 # --- lists of results ---------------------------------------------------------------------------
 
@@ -177,7 +178,10 @@ def Itself(Next: Pattern, step, read, state, after, t):  # the results are the s
     return after
 
 
-@pattern
+STATE = Repeats("Next", ("step", "before", "t"), {"before": RESULT}, "t")
+
+
+@pattern(means=STATE)
 def State(Next: Pattern, step, before, t):  # the state after step t, of those from the first
     h, n = var(), var()
     y = Next(step, h, t)
@@ -193,6 +197,7 @@ def State(Next: Pattern, step, before, t):
     return y
 
 
+@observer()
 def gathered(results, place):
     """Return the results of all steps as the graph joins them.
 

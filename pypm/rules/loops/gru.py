@@ -6,22 +6,25 @@ The patterns fold over the steps, by `pypm.rules.loops.folds`. For any stage;
 """
 
 import torch
+import torch.nn.functional as F
 
 from pypm import RuleSet, decline, let, pattern, record, rule, var
 from pypm.fx import aten, same_size
 from pypm.kernels.gru import gru
 from pypm.kernels.support.devices import off_cpu
+from pypm.lang.observers import hiding, observer, refines
 from pypm.rules.loops.folds import Itself, Joined, Listed, State, gathered
 from pypm.rules.loops.lstm import Product
 from pypm.rules.loops.recurrences import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
 from pypm.rules.vocabulary.indexing import Item, Taken
+from pypm.rules.vocabulary.products import linear
 from pypm.rules.vocabulary.types import FLOATS
 
 # --- one step: a gate is of the inputs, the hidden state, and a bias ------------------------------
 
 
-@pattern
+@pattern(means=linear)
 def Affine(x, w, b, by_rows):
     return Product(x, w, b, by_rows)
 
@@ -33,10 +36,23 @@ def Affine(x, w, b, by_rows):
     return y
 
 
-@pattern
+@observer((2, 1))
+def rows_of(weight):
+    """Return a weight, [out, in], and its bias, [out], as `Part` binds them."""
+    w, b, by_rows, rows = weight
+    w = w if by_rows else w.t()
+    b = w.new_zeros(w.shape[0]) if b is None else b
+    if rows is None:
+        return w, b
+    return w[rows.start : rows.stop : rows.step], b[rows.start : rows.stop : rows.step]
+
+
+@pattern(means=hiding(rows_of, lambda x, weight: F.linear(x, *rows_of(weight))))
 def Part(x, weight):  # `weight`: a matrix, a bias, and which rows of both
     w, b, by_rows = var(), var(), var()
     let(weight=(w, b, by_rows, None))
+    assert w.rank == 2
+    assert b is None or b.rank == 1
     return Affine(x, w, b, by_rows)
 
 
@@ -44,6 +60,8 @@ def Part(x, weight):  # `weight`: a matrix, a bias, and which rows of both
 def Part(x, weight):
     w, b, by_rows, at = var(), var(), var(), var()
     let(weight=(w, b, by_rows, at))
+    assert w.rank == 2
+    assert b is None or b.rank == 1
     return Taken(Affine(x, w, b, by_rows), at)
 
 
@@ -59,21 +77,41 @@ def Biased(x, e):
     return x + e
 
 
-@pattern
+@observer((2, 1, 2, 1))
+def of_gate(gate):
+    """Return the weight and the bias of the inputs of a gate, and those of the hidden state."""
+    of_inputs, of_states, e = gate
+    (w, b), (u, d) = rows_of(of_inputs), rows_of(of_states)
+    return w, b if e is None else b + e, u, d
+
+
+def opened(x, h, gate):
+    """Return a gate of the inputs and the hidden state."""
+    w, b, u, d = of_gate(gate)
+    return torch.sigmoid(F.linear(x, w, b) + F.linear(h, u, d))
+
+
+def renewed(x, r, h, gate):
+    """Return the new state, whose product of the hidden state a gate scales."""
+    w, b, u, d = of_gate(gate)
+    return torch.tanh(F.linear(x, w, b) + r * F.linear(h, u, d))
+
+
+@pattern(means=hiding(of_gate, opened))
 def Gate(x, h, gate):  # `gate`: the weights of both, and a bias
     w, u, e = var(), var(), var()
     let(gate=(w, u, e))
     return aten.sigmoid(Biased(Part(x, w) + Part(h, u), e))
 
 
-@pattern
+@pattern(means=hiding(of_gate, renewed))
 def New(x, r, h, gate):
     w, u, e = var(), var(), var()
     let(gate=(w, u, e))
     return aten.tanh(Biased(Part(x, w) + r * Part(h, u), e))
 
 
-@pattern
+@pattern(means=lambda n, z, h: n + z * (h - n))
 def Mixed(n, z, h):
     return (1 - z) * n + z * h
 
@@ -83,10 +121,15 @@ def Mixed(n, z, h):
     return n + z * (h - n) | aten.lerp(n, h, z)
 
 
+@pattern(means=hiding(lined_up, lambda x, at, t, steps: lined_up(x, at, steps)[t]))
+def Input(x, at, t):
+    return Item(x, at, t)
+
+
 @pattern
 def Step(cell, before, t):  # `cell`: the inputs of all steps, their place, and the three gates
     x, at, reset, update, new = var(), var(), var(), var(), var()
-    step = Item(x, at, t)
+    step = Input(x, at, t)
     y = Mixed(New(step, Gate(step, before, reset), before, new), Gate(step, before, update), before)
     let(cell=record(x=x, at=at, gates=(reset, update, new)))
     return y
@@ -138,24 +181,21 @@ def unfit(cell, h, steps):
 
     The arguments are those of `rolled`.
     """
-    x, at = cell.x, cell.at
-    if (reason := off_cpu(x)) is not None:
+    items = lined_up(cell.x, cell.at, steps)
+    if (reason := off_cpu(items)) is not None:
         return reason
-    if at[1] or x.dim() != 3 or h.dim() != 2:
+    if items.dim() != 3 or h.dim() != 2:
         return "the inputs of a step and the states are not [batch, ...]"
-    if not same_size(x.shape[0 if at[0] else 1], h.shape[0]):
+    if not same_size(items.shape[1], h.shape[0]):
         return "the inputs have another batch than the states"
     given = [h]
-    for *weights, e in cell.gates:
-        for w, b, by_rows, rows in weights:
-            height = w.shape[0 if by_rows else 1]
-            if not same_size(height if rows is None else len(rows), h.shape[1]):
-                return "a gate has not one row of weights for each element of a state"
-            if b is not None and not has_shape(b, (height,)):
-                return "a bias is not one number for each row"
-            given += [w] if b is None else [w, b]
-        given += [] if e is None else [e]
-    if x.dtype not in FLOATS or any(y.dtype != x.dtype for y in given):
+    for w, b, u, d in map(of_gate, cell.gates):
+        if not all(same_size(each.shape[0], h.shape[1]) for each in (w, u)):
+            return "a gate has not one row of weights for each element of a state"
+        if not all(has_shape(each, h.shape[1:]) for each in (b, d)):
+            return "a bias is not one number for each row"
+        given += [w, b, u, d]
+    if items.dtype not in FLOATS or any(y.dtype != items.dtype for y in given):
         return "the operands are not of one floating-point type"
     return SO_FEW if steps < FEW else None
 
@@ -171,29 +211,40 @@ def rolled(cell, h, steps):
         h: the state before the first step, [batch, hidden].
         steps: the number of steps.
     """
-    of_inputs, of_states, biases = zip(*cell.gates, strict=True)
-    (w, b), (u, d) = of_torch(of_inputs), of_torch(of_states)
-    if any(e is not None for e in biases):
-        b = b + torch.cat([h.new_zeros(h.shape[1]) if e is None else e for e in biases])
+    w, b, u, d = of_torch(cell.gates)
     return gru(lined_up(cell.x, cell.at, steps), w, u, b, d, h)
 
 
-def of_torch(weights):
-    """Return a weight and a bias as torch has them, [3 hidden, ...], of those of three gates."""
+def one_by_one(gates):
+    """Return the weights and biases as torch has them, [3 hidden, ...], of those of three gates."""
+    return tuple(map(torch.cat, zip(*map(of_gate, gates), strict=True)))
+
+
+@refines(one_by_one)
+def of_torch(gates):
+    """Return what `one_by_one` returns, without a copy where the rows lie as torch has them."""
+    of_inputs, of_states, biases = zip(*gates, strict=True)
+    whole = whole_of(of_inputs), whole_of(of_states)
+    if None in whole:
+        return one_by_one(gates)
+    (w, b), (u, d) = whole
+    if any(e is not None for e in biases):
+        size = w.shape[0] // 3
+        b = b + torch.cat([w.new_zeros(size) if e is None else e for e in biases])
+    return w, b, u, d
+
+
+def whole_of(weights):
+    """Return a weight and its bias of which three gates take a third each, in order; or None."""
     w, b, by_rows, rows = weights[0]
-    whole = w if by_rows else w.t()
-    n = whole.shape[0] // 3
+    height = w.shape[0 if by_rows else 1]
+    n = height // 3
     thirds = [range(i * n, (i + 1) * n) for i in range(3)]
-    is_whole = same_size(whole.shape[0], 3 * n) and [each[3] for each in weights] == thirds
-    if is_whole and all(each[0] is w and each[1] is b and each[2] == by_rows for each in weights):
-        return whole, w.new_zeros(3 * n) if b is None else b
-    parts = []
-    for w, b, by_rows, rows in weights:
-        w = w if by_rows else w.t()
-        b = w.new_zeros(w.shape[0]) if b is None else b
-        taken = slice(None) if rows is None else slice(rows.start, rows.stop, rows.step)
-        parts.append((w[taken], b[taken]))
-    return tuple(torch.cat(each) for each in zip(*parts, strict=True))
+    if not same_size(height, 3 * n) or [each[3] for each in weights] != thirds:
+        return None
+    if not all(each[0] is w and each[1] is b and each[2] == by_rows for each in weights):
+        return None
+    return rows_of((w, b, by_rows, None))
 
 
 RULES = RuleSet((gru_layer, last_of_gru), "gru")

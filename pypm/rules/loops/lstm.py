@@ -16,13 +16,13 @@ from pypm.rules.loops.recurrences import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
 from pypm.rules.replacement.types import holds_number
 from pypm.rules.vocabulary.indexing import Item, Taken
-from pypm.rules.vocabulary.products import Linear
+from pypm.rules.vocabulary.products import Linear, linear
 from pypm.rules.vocabulary.types import FLOATS
 
 # --- one step: x of step t, the layers of it and of the state before, and a bias of both ----------
 
 
-@pattern
+@pattern(means=linear)
 def Product(x, w, b, by_rows):
     return Linear(x, w, b, by_rows)
 

@@ -15,25 +15,50 @@ from pypm import RuleSet, decline, let, pattern, record, rule, var
 from pypm.fx import aten, same_shape, same_size
 from pypm.kernels.rnn import rnn
 from pypm.kernels.support.devices import off_cpu
+from pypm.lang.observers import hiding, observer
 from pypm.rules.loops.folds import Joined, Listed, ListedBackwards, State, gathered
 from pypm.rules.loops.gru import Affine, Biased
 from pypm.rules.loops.recurrences import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
 from pypm.rules.vocabulary.indexing import Item
-from pypm.rules.vocabulary.shapes import Rows
+from pypm.rules.vocabulary.shapes import Rows, rows
 from pypm.rules.vocabulary.types import FLOATS
 
 # --- one step: what it adds to the product of the state before -----------------------------------
 
 
-@pattern
+@observer((2, None), (2, 1))
+def weights_of(layer):
+    """Return the weight of a layer, [out, in], and its bias, [out] or None."""
+    return layer.weight if layer.by_rows else layer.weight.t(), layer.bias
+
+
+def layered(x, layer, shape):
+    """Return rows of x times a weight, and a bias, in the shape of the result."""
+    return rows(F.linear(x, *weights_of(layer)), shape)
+
+
+@pattern(means=hiding(weights_of, layered))
 def Layered(x, layer):  # rows of x times a weight, and a bias
     w, b, by_rows = var(), var(), var()
     let(layer=record(weight=w, bias=b, by_rows=by_rows))
+    assert w.rank == 2
+    assert b is None or b.rank == 1
     return Rows(Affine(Rows(x), w, b, by_rows))
 
 
-@pattern
+@observer((2,), (3,))
+def inputs(x, at, backwards, steps):
+    """Return the items of x that the steps take, [steps, ...]."""
+    return lined_up(x.flip(at[0]) if backwards else x, at, steps)
+
+
+def input_of(x, at, t, backwards, steps):
+    """Return the item of x that step t takes."""
+    return inputs(x, at, backwards, steps)[t]
+
+
+@pattern(means=hiding(inputs, input_of))
 def Input(x, at, t, backwards):
     let(backwards=False)
     return Item(x, at, t)
@@ -102,13 +127,13 @@ def Both(
     x, at, t, backwards, before, order
 ):  # along columns: else states would have ever more rows
     let(order=INPUTS_FIRST)
-    return aten.cat([Input(x, at, t, backwards), before], _)
+    return aten.cat([Input(x, at, t, backwards), before], -1)
 
 
 @pattern
 def Both(x, at, t, backwards, before, order):
     let(order=STATES_FIRST)
-    return aten.cat([before, Input(x, at, t, backwards)], _)
+    return aten.cat([before, Input(x, at, t, backwards)], -1)
 
 
 @pattern
@@ -195,7 +220,7 @@ def rnn_layer(cell, read, before, place, steps, last_first):
         return decline(states)
     results, last = states.reshape(steps, *cell.shape), states[-1].reshape(cell.shape)
     if read is not None:
-        results = F.linear(states.flatten(0, 1), of_torch(read.layer), read.layer.bias)
+        results = F.linear(states.flatten(0, 1), *weights_of(read.layer))
         results = results.reshape(steps, *read.shape)
     return gathered(results.flip(0) if last_first else results, place), last
 
@@ -212,24 +237,24 @@ def rolled(cell, before, steps):
     Arguments:
         cell: as `Step` binds it: `bias`, [hidden] or None; `shape` of a state, [..., hidden]; and
             `given`: `x`, the tensor of which each step takes an item, `at`, the place of the items,
-            as for `lined_up`, in their order or `backwards`; and what `weights_of` takes.
+            as for `lined_up`, in their order or `backwards`; and what `weights_of_both` takes.
         before: the state before the first step.
         steps: the number of steps.
     """
     given, shape = cell.given, cell.shape
-    layers = [each for each in (given.of_inputs, given.of_states) if each is not None]
-    biases = [b for b in (*(each.bias for each in layers), cell.bias) if b is not None]
-    operands = [given.x, before, *(each.weight for each in layers), *biases]
-    if (reason := off_cpu(given.x)) is not None:
+    items = inputs(given.x, given.at, given.backwards, steps)
+    layers = [weights_of(x) for x in (given.of_inputs, given.of_states) if x is not None]
+    biases = [b for b in (*(b for _, b in layers), cell.bias) if b is not None]
+    operands = [before, *(w for w, _ in layers), *biases]
+    if (reason := off_cpu(items)) is not None:
         return reason
     if not all(has_shape(b, shape[-1:]) for b in biases):
         return "a bias is not one number for each element of a state"
-    if given.x.dtype not in FLOATS or any(y.dtype != given.x.dtype for y in operands):
+    if items.dtype not in FLOATS or any(y.dtype != items.dtype for y in operands):
         return "the operands are not of one floating-point type"
     if steps < FEW:
         return SO_FEW
-    items = lined_up(given.x.flip(given.at[0]) if given.backwards else given.x, given.at, steps)
-    w, u = weights_of(given, items.shape[-1])
+    w, u = weights_of_both(given, items.shape[-1])
     width = items.shape[-1] if w is None else w.shape[0]
     if not (same_rows(items.shape[1:], shape) and same_rows(before.shape, shape)):
         return "the inputs, or the state before the first step, have other rows than the states"
@@ -250,7 +275,7 @@ def same_rows(one, other):
     return same_shape(*long)
 
 
-def weights_of(given, width):
+def weights_of_both(given, width):
     """Return the weights of the inputs, [hidden, width] or None, and of the states.
 
     Arguments:
@@ -258,18 +283,13 @@ def weights_of(given, width):
             `of_states`; or if they are `joined`, that of both, with the order of its columns.
         width: the number of elements of a row of the inputs.
     """
-    u = of_torch(given.of_states)
+    u, _ = weights_of(given.of_states)
     if given.joined is None:
-        return None if given.of_inputs is None else of_torch(given.of_inputs), u
+        return None if given.of_inputs is None else weights_of(given.of_inputs)[0], u
     if given.joined == INPUTS_FIRST:
         return u[:, :width], u[:, width:]
     size = u.shape[1] - width
     return u[:, size:], u[:, :size]
-
-
-def of_torch(layer):
-    """Return the weight of a layer, [out, in]."""
-    return layer.weight if layer.by_rows else layer.weight.t()
 
 
 RULES = RuleSet((rnn_layer, last_of_rnn), "rnn")

@@ -1,6 +1,7 @@
 """Items of a tensor as replacements take them, and operands of a known shape."""
 
 from pypm.fx import same_shape
+from pypm.lang.observers import observer
 
 
 def parts(x, of, steps):
@@ -26,6 +27,7 @@ def type_of(x, of):
     return of[2] if of else x.dtype
 
 
+@observer((1,), (2,), (3,))
 def lined_up(x, at, steps):
     """Return the items of x that the steps take, [steps, ...].
 

@@ -57,7 +57,7 @@ def read_experts(x, w, ends, is_turned):
 
 @rule(GroupedProduct, pays="sometimes", unless=off_gpu, reads=read_grouped)
 def called_tiled_experts(x, w, ends, is_turned, match):
-    assert ends.rank == 1  # None between batches of matrices
+    assert w.rank == 3 and x.rank == 2 and ends.rank == 1  # others are groups of columns
     if trained():
         return decline(UNTRAINED)
     return match.reading.value([x, w, ends[:, None]])[0]

@@ -2,18 +2,12 @@
 
 import torch
 
-from pypm import pattern, predicate, var
+from pypm import pattern, var
 from pypm.fx import GETITEM, metadata, same_shape
 from pypm.rules.quantization import Column, Largest, Saturated, Step
 from pypm.rules.vllm.operators import C
-from pypm.rules.vllm.references import LEAST, TOP, TYPE, in_rows, quantized
+from pypm.rules.vllm.references import LEAST, TOP, TYPE, in_groups, in_rows, quantized
 from pypm.rules.vocabulary.shapes import Wide
-
-
-@predicate
-def near(x, y):
-    """Return whether two numbers agree to six digits."""
-    return abs(x - y) <= 1e-6 * abs(y)
 
 
 @pattern(means=quantized)
@@ -36,10 +30,7 @@ def Static(x, scale):
 
 @pattern
 def StepOf(x):  # the scale of each row, written out
-    top, low = var(), var()
-    s = Step(Largest(Wide(x)), top, low)
-    assert near(top, TOP) and near(low, LEAST * TOP)
-    return s
+    return Step(Largest(Wide(x)), TOP, LEAST)
 
 
 @pattern(means=in_rows)
@@ -63,7 +54,7 @@ def ScaleOfRows(x):
     return GETITEM(C.dynamic_per_token_scaled_fp8_quant(_, x, _, None), 2) | StepOf(x)
 
 
-@pattern
+@pattern(means=lambda x, s, columns, turned: (None, *in_groups(x, s, columns, turned)))
 def InGroups(x, s, columns, turned):  # two results: x, and a scale for each group of a row
     y = C.per_token_group_fp8_quant(x, _, s, columns, _, -TOP, TOP, False, turned, _)
     assert x.rank == 2

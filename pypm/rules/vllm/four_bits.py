@@ -12,6 +12,7 @@ from pypm.rules.vllm.activations import SiluAndMul
 from pypm.rules.vllm.eight_bits import TYPE, shaped
 from pypm.rules.vllm.norms import MISFIT, NormOfSum, Sum, fit
 from pypm.rules.vllm.operators import fused, given_up, last_reader
+from pypm.rules.vllm.references import packed
 from pypm.rules.vocabulary.shapes import Rows
 
 QUANTIZE = getattr(
@@ -34,11 +35,12 @@ def is_packed(packed, whole):
     return known_to_hold(lambda a, b: 2 * a == b, packed[-1], whole[-1]) and len(packed) == 2
 
 
-@pattern
+@pattern(means=lambda x, scale, swizzled, s: (None, *packed(x, scale, swizzled, s)))
 def Packed(x, scale, swizzled, s):  # two results: x, and scales in the memory of s
     q = var()
     y = QUANTIZE(x, scale, swizzled, output=q, output_scale=s)
-    assert is_packed(q.shape, x.shape) and x.rank == 2
+    assert is_packed(q.shape, x.shape) and q.shape[0] == x.shape[0]
+    assert x.rank == 2 and scale.numel() == 1
     return y
 
 

@@ -32,23 +32,27 @@ def Norm(x, w, eps):
 
 @pattern(means=normed_sum)
 def NormOfSum(x, r, w, eps):
+    assert r.shape == x.shape
     return Norm(x + r, w, eps)
 
 
 @pattern
 def NormOfSum(x, r, w, eps):
     y = IR.fused_add_rms_norm(x, r, w, eps, None)
+    assert r.shape == x.shape
     return GETITEM(y, 0) | GETITEM(C.fused_add_rms_norm(x, r, w, eps), 1)
 
 
 @pattern(means=lambda x, r, w, eps: x + r)
 def Sum(x, r, w, eps):
+    assert r.shape == x.shape
     return x + r
 
 
 @pattern
 def Sum(x, r, w, eps):
     y = IR.fused_add_rms_norm(x, r, w, eps, None)
+    assert r.shape == x.shape
     return GETITEM(y, 1) | GETITEM(C.fused_add_rms_norm(x, r, w, eps), 2)
 
 

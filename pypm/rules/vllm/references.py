@@ -12,8 +12,8 @@ from pypm.fx import opaque, state_references
 
 TYPE = torch.float8_e4m3fn
 TOP = torch.finfo(TYPE).max
-LEAST = 1 / (TOP * 512)
-"""The least scale of a row that vLLM's kernels compute."""
+LEAST = 1 / 512
+"""The least magnitude that vLLM's kernels take the largest one of a row to have."""
 
 
 def normed(x, w, eps):
@@ -39,7 +39,7 @@ def quantized(x, scale):
 
 def scales_of(x):
     """Return the scale of each row, whose dimension is kept."""
-    return (x.abs().amax(-1, keepdim=True) / TOP).clamp(min=LEAST)
+    return x.abs().amax(-1, keepdim=True).clamp(min=LEAST) / TOP
 
 
 def in_rows(x):
@@ -53,10 +53,11 @@ def in_groups(x, s, columns, turned):
     return values, opaque("scales of groups", s, x, columns, turned)
 
 
-def packed(x, q, s, scale, swizzled):
-    """Return x in four bits, in the shape of q, and scales of its groups, in the shape of s."""
-    values = opaque("packed", q, x, scale, swizzled)
-    return values, opaque("scales of packed groups", s, x, scale, swizzled)
+def packed(x, scale, swizzled, s):
+    """Return rows in four bits, and scales of their groups, in the shape of s."""
+    rows = x.reshape(-1, x.shape[-1])
+    values = opaque("packed", rows[:, : x.shape[-1] // 2], rows, scale, swizzled)
+    return values, opaque("scales of packed groups", s, rows, scale, swizzled)
 
 
 def turned(x, positions, width, cache, is_neox):
@@ -101,8 +102,8 @@ state_references(
         "_C.per_token_group_fp8_quant": lambda x, _q, s, columns, _e, _l, _h, _u, is_turned, _t: (
             *(None, *in_groups(x, s, columns, is_turned)),
         ),
-        "_C.scaled_fp4_quant.out": lambda x, scale, swizzled, q, s: (
-            *(None, *packed(x, q, s, scale, swizzled)),
+        "_C.scaled_fp4_quant": lambda x, scale, swizzled, _q, s: (
+            *(None, *packed(x, scale, swizzled, s)),
         ),
         "_C.rotary_embedding": lambda positions, q, k, width, cache, is_neox, _o, _i: (
             *(None, *(turned(x, positions, width, cache, is_neox) for x in (q, k))),
@@ -119,13 +120,13 @@ state_references(
         "_C.silu_and_mul_per_block_quant": lambda _, x, s, columns, _ub, is_turned: (
             *(None, *in_groups(gated(x), s, columns, is_turned)),
         ),
-        "_C.silu_and_mul_nvfp4_quant": lambda q, s, x, scale: (
-            *(None, *packed(gated(x), q, s, scale, True)),
+        "_C.silu_and_mul_nvfp4_quant": lambda _q, s, x, scale: (
+            *(None, *packed(gated(x), scale, True, s)),
         ),
         "_C.fused_qk_norm_rope": heads_normed_and_turned,
         "vllm.flashinfer_fused_add_rms_norm_nvfp4_quant": (
-            lambda q, s, r, x, w, scale, _s, swizzled, eps: (
-                *(None, *packed(normed_sum(x, r, w, eps), q, s, scale, swizzled), x + r),
+            lambda _q, s, r, x, w, scale, _s, swizzled, eps: (
+                *(None, *packed(normed_sum(x, r, w, eps), scale, swizzled, s), x + r),
             )
         ),
     }

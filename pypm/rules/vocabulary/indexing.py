@@ -2,7 +2,8 @@
 
 from itertools import accumulate
 
-from pypm import let, pattern, predicate, var
+from pypm import let, pattern, predicate, record, var
+from pypm.core.terms import Unresolved
 from pypm.fx import GETITEM, aten
 from pypm.rules.vocabulary.shapes import NoOp, Reshape
 
@@ -10,6 +11,18 @@ ALL = ("slice", None, None, None)
 """The part of an index that keeps a dimension as it is."""
 
 # --- some elements of each row -------------------------------------------------------------------
+
+
+def span(size, start, stop, step=1):
+    """Return `range(size)[start:stop:step]`; for symbols, a record of what it has."""
+    step = 1 if step is None else step
+    if not any(isinstance(n, Unresolved) for n in (size, start, stop, step)):
+        return range(size)[start:stop:step]
+    if step < 1:
+        raise ValueError("a step backwards")
+    first = 0 if start is None else start if start >= 0 else start + size
+    last = size if stop is None or stop >= size else stop if stop >= 0 else stop + size
+    return record(start=first, stop=last, step=step)
 
 
 @predicate
@@ -21,7 +34,7 @@ def sliced(shape, start, stop, step):
     """
     if isinstance(start, (float, complex)):
         raise ValueError("the start is no integer")
-    return range(shape[-1])[start:stop:step]
+    return span(shape[-1], start, stop, step)
 
 
 def last_part(shape, index):
@@ -44,7 +57,7 @@ def indexed(shape, index):
     """
     match last_part(shape, index):
         case ["slice", start, stop, step]:
-            return range(shape[-1])[start:stop:step]
+            return span(shape[-1], start, stop, step)
     raise ValueError("no slice is taken of the last dimension")
 
 
@@ -59,7 +72,11 @@ def piece(shape, sizes, i):
         raise ValueError("several pieces are taken")
     if isinstance(sizes, tuple):
         return [range(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)][i]
-    return [range(shape[-1])[start : start + sizes] for start in range(0, shape[-1], sizes)][i]
+    if i < 0:
+        i = i + -(-shape[-1] // sizes)
+    if not 0 <= sizes * i < shape[-1]:
+        raise IndexError("no such piece")
+    return span(shape[-1], sizes * i, sizes * i + sizes)
 
 
 @pattern
@@ -103,9 +120,9 @@ def every_second(shape, i):
 
     Raises ValueError, which means "no match", if i is not a number.
     """
-    if not isinstance(i, int):
+    if not isinstance(i, int) or isinstance(i, Unresolved):
         raise ValueError("several elements are taken")
-    return range(shape[-1])[i % 2 :: 2]
+    return span(shape[-1], i % 2, None, 2)
 
 
 @predicate
@@ -123,7 +140,7 @@ def element(shape, index):
 @pattern
 def Pairs(x):  # neighbours in a dimension of their own
     y = Reshape(x)
-    assert y.shape[-1] == 2 and y.shape[:-2] == x.shape[:-1]
+    assert y.shape[-1] == 2 and y.shape[:-2] == x.shape[:-1] and y.rank == x.rank + 1
     return y
 
 
@@ -156,10 +173,10 @@ def half(shape, i):
 
     Raises ValueError, which means "no match", if i is not a number.
     """
-    if not isinstance(i, int):
+    if not isinstance(i, int) or isinstance(i, Unresolved):
         raise ValueError("both halves are taken")
     n = shape[-1] // 2
-    return range(shape[-1])[i % 2 * n : (i % 2 + 1) * n]
+    return span(shape[-1], i % 2 * n, (i % 2 + 1) * n)
 
 
 @pattern
@@ -209,6 +226,12 @@ def only(size, start, stop, stride):
     """
     if not all(n is None or isinstance(n, int) for n in (start, stop, stride)):
         raise ValueError("a bound is no integer")
+    if stride in (None, 1):
+        first = 0 if start is None else start if start >= 0 else start + size
+        last = size if stop is None else stop if stop >= 0 else stop + size
+        if first + 1 != last or not 0 <= first < size:
+            raise ValueError("not one item")
+        return first
     (found,) = range(size)[start:stop:stride]
     return found
 

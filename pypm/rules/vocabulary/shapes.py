@@ -17,12 +17,12 @@ def reshaped(x, shape):
 
 def rows(x, shape):
     """Return the same rows."""
-    return x.reshape(*shape[:-1], x.shape[-1])
+    return x.reshape((*shape[:-1], x.shape[-1]))
 
 
 def batched(x, shape):
     """Return the same matrices."""
-    return x.reshape(*shape[:-2], *x.shape[-2:])
+    return x.reshape((*shape[:-2], *x.shape[-2:]))
 
 
 # --- nothing: operators that leave every value where it is ---------------------------------------

@@ -1,0 +1,128 @@
+"""Observers: functions by which alone replacements read what a pattern binds.
+
+Where a pattern says what it means by an observer of what it binds, proofs of the rules that call it
+take the results of the observer as any tensors, and do not look at what is bound.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from inspect import signature
+from typing import Final, ParamSpec, TypeVar
+
+from pypm.core.records import Record, fields_of
+from pypm.core.terms import Value
+
+__all__ = ["Repeats", "Unseen", "hidden_by", "hiding", "observer", "ranks_of", "refines"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_RANKS: Final = "__ranks__"
+_HIDING: Final = "__hiding__"
+
+
+class Unseen(ABC):
+    """A value that only observers read."""
+
+    @abstractmethod
+    def seen(self, by: Callable[..., Value], arguments: Sequence[Value]) -> Value:
+        """Return what an observer returns for it."""
+
+    @abstractmethod
+    def assume(self, name: str) -> None:
+        """Note a function that is taken to compute its reference."""
+
+
+def observer(*ranks: tuple[int | None, ...]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Declare that a function of what a pattern binds is all that replacements read of it.
+
+    Each of `ranks` are those of the tensors that it may return, None for None. The ranks of one
+    tensor are those of the item of each step, [steps, ...], if the last argument is their number.
+    Without `ranks`, the function only arranges the elements of its first argument in some way.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def observed(*args: P.args, **kwargs: P.kwargs) -> R:
+            for value in args:
+                if isinstance(value, Unseen):
+                    return value.seen(observed, args)  # type: ignore[return-value]
+            return function(*args, **kwargs)
+
+        setattr(observed, _RANKS, ranks)
+        return observed
+
+    return decorate
+
+
+def refines(reference: Callable[P, R]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Declare that a function of what observers read computes the same as another one, `reference`:
+    proofs take that for granted.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def refined(*args: P.args, **kwargs: P.kwargs) -> R:
+            unseen = next(_unseen(args), None)
+            if unseen is None:
+                return function(*args, **kwargs)
+            unseen.assume(f"{function.__module__}.{function.__name__}")
+            return reference(*args, **kwargs)
+
+        return refined
+
+    return decorate
+
+
+def _unseen(value: Value) -> Iterator[Unseen]:
+    """Yield what is hidden in a value."""
+    if isinstance(value, Unseen):
+        yield value
+    elif isinstance(value, Record):
+        yield from _unseen(tuple(fields_of(value).values()))
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _unseen(part)
+
+
+def hiding(by: Callable[..., Value], means: Callable[..., Value]) -> Callable[..., Value]:
+    """Return a meaning that hides what the observer `by` takes: parameters of these names."""
+    setattr(means, _HIDING, by)
+    return means
+
+
+def ranks_of(by: Callable[..., Value]) -> tuple[tuple[int | None, ...], ...]:
+    """Return the ranks of what an observer may return."""
+    found: tuple[tuple[int | None, ...], ...] = getattr(by, _RANKS)
+    return found
+
+
+def hidden_by(means: Callable[..., Value] | None) -> tuple[Callable[..., Value], list[str]] | None:
+    """Return the observer of a meaning that hides parameters, and the names that it may hide."""
+    by = getattr(means, _HIDING, None)
+    return None if by is None else (by, list(signature(by).parameters))
+
+
+RESULT: Final = "result"
+"""What a step returns, as the name of a state after it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Repeats:
+    """The meaning of a recursive pattern: the steps of a loop, each matched by one pattern.
+
+    The names are parameters of the pattern; those of states after a step may be names of their own,
+    or `RESULT`.
+    """
+
+    step: str
+    """The pattern of a step: a pattern parameter, or the name of a pattern."""
+    call: tuple[str, ...]
+    """The arguments of a step."""
+    states: Mapping[str, str]
+    """The states before a step, each with the one after it."""
+    number: str
+    """The number of a step: as a parameter, that of the last one; for lists, that before them."""

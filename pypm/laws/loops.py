@@ -1,0 +1,234 @@
+"""Loops whose number of steps is a symbol: states as functions of the number of steps before them.
+
+The states after `n + c` steps are those after n, with c steps taken: so what is proved of one step
+holds of all, by induction. Those after n are variables, whose name is what the loop computes: two loops have the same states if they begin with the same, and a step makes the same of
+any states, for any number of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Final
+
+from pypm.laws.algebra import Given, Index, Indexed, Scalar, Shape, SizesDiffer
+from pypm.laws.forms.functions import power
+from pypm.laws.forms.polynomials import Factor, Part, Poly, factor, rational
+from pypm.laws.forms.sums import renamed
+from pypm.laws.formulas import Formula, Formulas, FormulaValues
+from pypm.laws.sizes import Size, SymbolicNumber, form_of
+
+__all__ = ["STEP", "Loop", "looped"]
+
+_COUNT: Final[Factor] = ("size", "p0")
+STEP: Final = factor(_COUNT) - 1
+"""The number of any step, from 0 on: one below a size."""
+_NUMBERS: Final[dict[Part, int]] = {}
+"""Numbers of the loops that were met, by what they compute."""
+
+
+@dataclass(eq=False)
+class Loop:
+    """What a step makes of any states: both as formulas of variables and of the step's number."""
+
+    before: tuple[Formula, ...]
+    """The states before the first step."""
+    variables: tuple[Formula, ...]
+    after: tuple[Formula, ...]
+    result: Formula
+    first: Poly
+    """The number of the first step."""
+    others: list[Loop]
+    """All loops of the same equation."""
+    _known: dict[tuple[int, Index], tuple[Indexed, ...]] = field(default_factory=dict)
+    _within: list[FormulaValues] = field(default_factory=list)
+
+    def value(self, values: FormulaValues, part: int | None, shape: Shape, count: Given) -> Indexed:
+        """Return a state after so many steps, or for no `part` the results of all steps."""
+        if part is not None:
+            return self._states(values, values.index(count))[part]
+        results: dict[Index, Indexed] = {}
+
+        def at(place: Shape) -> Scalar:
+            step, *rest = place
+            if step not in results:
+                states = self._states(values, step)
+                results[step] = _Step(values, self, states, step).of(self.result)
+            return results[step].value(*rest)
+
+        return Indexed(shape, at)
+
+    def _states(self, values: FormulaValues, count: Index) -> tuple[Indexed, ...]:
+        """Return the states after so many steps."""
+        key = id(values), count
+        if key not in self._known:
+            self._within.append(values)
+            self._known[key] = self._stepped(values, count)
+        return self._known[key]
+
+    def _stepped(self, values: FormulaValues, count: Index) -> tuple[Indexed, ...]:
+        if count == 0:
+            return tuple(map(values.of, self.before))
+        if not isinstance(count, Poly) or values.algebra.is_least(count, 1):
+            before = self._states(values, count - 1)
+            step = _Step(values, self, before, count - 1)
+            return tuple(map(step.of, self.after))
+        known = self._later_part(values)
+        if known is not None:
+            return known._states(values, count + 1)
+        return _read(f"loop{self._number(values)}", self.before, count.key)
+
+    def _later_part(self, values: FormulaValues) -> Loop | None:
+        """Return a loop of which this one is all but the first step."""
+        for other in self.others:
+            if (
+                other.first + 1 == self.first
+                and len(other.before) == len(self.before)
+                and other.step_key(values) == self.step_key(values)
+                and _keys(values, other._states(values, rational(1)))
+                == _keys(values, [*map(values.of, self.before)])
+            ):
+                return other
+        return None
+
+    def _number(self, values: FormulaValues) -> int:
+        start = _keys(values, [*map(values.of, self.before)])
+        key = start, self.step_key(values), self.first.key
+        return _NUMBERS.setdefault(key, len(_NUMBERS))
+
+    def step_key(self, values: FormulaValues) -> Part:
+        """Return the normal form of what a step makes of any states."""
+        if self._key is None:
+            states = _read("state", self.variables)
+            step = _Step(values, self, states, STEP - self.first)
+            self._key = _keys(values, [*map(step.of, self.after)])
+        return self._key
+
+    _key: Part = None
+
+    @cached_property
+    def dependent(self) -> frozenset[int]:
+        """The formulas that depend on the states before a step, or on its number."""
+        found: dict[int, bool] = {id(one): True for one in self.variables}
+
+        def visit(part: Given) -> bool:
+            if isinstance(part, (tuple, list)):
+                return any([visit(inner) for inner in part])
+            if isinstance(part, SymbolicNumber):
+                return _mentions(part.form)
+            if isinstance(part, Poly):
+                return _mentions(part)
+            if isinstance(part, Loop):
+                return visit((part.before, part.after, part.result))
+            if not isinstance(part, Formula):
+                return False
+            if id(part) not in found:
+                parts = (part.operands, part.shape, tuple(part.attributes.values()))
+                found[id(part)] = visit(parts)
+            return found[id(part)]
+
+        visit((*self.after, self.result))
+        return frozenset(key for key, is_dependent in found.items() if is_dependent)
+
+
+class _Step(FormulaValues):
+    """Values within a step, for states before it and its number."""
+
+    def __init__(
+        self, values: FormulaValues, loop: Loop, states: Sequence[Indexed], step: Index
+    ) -> None:
+        number = loop.first + (step if isinstance(step, Poly) else rational(step))
+        super().__init__(
+            values.algebra,
+            lambda form: values.size(_substituted(form, number + 1)),
+            lambda form: values.symbol(_substituted(form, number + 1)),
+            values.read,
+        )
+        self._outer, self._loop = values, loop
+        self.known |= {id(one): state for one, state in zip(loop.variables, states, strict=True)}
+
+    def of(self, formula: Given) -> Given:
+        """Return the value of a formula, or of a tuple of them."""
+        if isinstance(formula, Formula) and id(formula) not in self._loop.dependent:
+            return self._outer.of(formula)
+        return super().of(formula)
+
+
+def _mentions(form: Poly) -> bool:
+    return any(of == _COUNT for monomial in form.terms for of, _ in monomial)
+
+
+def _substituted(form: Poly, count: Poly) -> Poly:
+    """Return a form with the number of a step, counted from 1, in place of its symbol."""
+    if not _mentions(form):
+        return form
+    total = Poly({})
+    for monomial, coefficient in form.terms.items():
+        product = rational(coefficient)
+        for of, exponent in monomial:
+            product = product * (power(count, exponent) if of == _COUNT else factor(of, exponent))
+        total = total + product
+    return total
+
+
+def _read(name: str, like: Sequence[Formula], *key: Part) -> tuple[Indexed, ...]:
+    """Return variables of the shapes of formulas."""
+
+    def variable(number: int, shape: Shape) -> Indexed:
+        def at(place: Shape) -> Poly:
+            keys = ((p if isinstance(p, Poly) else rational(p)).key for p in place)
+            return factor(("read", f"{name}.{number}", *key, *keys))
+
+        return Indexed(shape, at)
+
+    return tuple(variable(number, one.tensor.shape) for number, one in enumerate(like))
+
+
+def _keys(values: FormulaValues, tensors: Sequence[Indexed]) -> Part:
+    """Return the shapes and the normal forms of tensors, which are equal for equal ones."""
+    found: list[Part] = []
+    for x in tensors:
+        for place in list(values.algebra.places(x.shape)):
+            names = {
+                name: f"$s{number}"
+                for number, name in enumerate(n for index in place for n in _names(index))
+            }
+            found.append(tuple(renamed(index.key, names) for index in place))
+            found.append(renamed(x.value(*place).key, names))
+        found.append(tuple(n.key if isinstance(n, Poly) else Fraction(n) for n in x.shape))
+    return tuple(found)
+
+
+def _names(index: Poly) -> list[str]:
+    return sorted({of[1] for m in index.terms for of, _ in m if of[0] == "index"})
+
+
+def looped(
+    formulas: Formulas,
+    step: Callable[[tuple[Formula, ...], Size], tuple[Formula, tuple[Formula, ...]]],
+    before: tuple[Formula, ...],
+    count: Given,
+    first: Given = 0,
+) -> tuple[Formula, tuple[Formula, ...]]:
+    """Return the results of so many steps, [steps, ...], and the states after the last one.
+
+    `step` is a function from the states before a step and its number to its result and the states
+    after it. Raises SizesDiffer if these have another shape than the states before.
+    """
+    world = formulas.world
+    variables = tuple(formulas.read(formulas.sizes(x)) for x in before)
+    result, after = step(variables, world.sized(STEP))
+    for one, two in zip(before, after, strict=True):
+        if [*map(form_of, one.tensor.shape)] != [*map(form_of, two.tensor.shape)]:
+            raise SizesDiffer(one.tensor.shape, two.tensor.shape)
+    loop = Loop(before, variables, after, result, form_of(first), formulas.loops)
+    formulas.loops.append(loop)
+
+    def made(part: int | None, shape: Sequence[Given]) -> Formula:
+        attributes = {"loop": loop, "part": part, "count": count}
+        return formulas.apply("loop", (), attributes, shape)
+
+    last = tuple(made(n, formulas.sizes(x)) for n, x in enumerate(before))
+    return made(None, (world.sized(form_of(count)), *formulas.sizes(result))), last
