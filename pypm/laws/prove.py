@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from time import process_time
 from typing import Final
@@ -173,18 +173,25 @@ def _counterexample(
 
     Raises InternalError if an equation is proved and refuted.
     """
+    undecided = {key for key, (_, some) in lemmas.items() if any(o.kind == "open" for o in some)}
     for outcome in outcomes:
-        found = _difference(rule, outcome)
+        found = _difference(rule, outcome) if _is_decided(outcome, undecided) else None
         if found is not None:
             return str(found)
     for lemma, some in lemmas.values():
         for outcome in some:
-            found = _difference(rule, outcome) if outcome.kind == "parted" else None
+            is_asked = outcome.kind == "parted" and _is_decided(outcome, undecided)
+            found = _difference(rule, outcome) if is_asked else None
             if found is not None:
                 return (
                     f"`{lemma.definition.name}` ({_places(outcome)}) has another meaning: {found}"
                 )
     return ""
+
+
+def _is_decided(outcome: Outcome, undecided: Container[Key]) -> bool:
+    """Return whether a way is proved, or rests on no lemma that is open: it may be no way."""
+    return outcome.kind == "proved" or not any(one.key in undecided for one in outcome.lemmas)
 
 
 def _places(outcome: Outcome) -> str:

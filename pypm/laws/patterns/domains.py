@@ -63,6 +63,7 @@ ORDER: Final = "order"
 SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
+ORDER: Final = "order"
 TRUTH: Final = "truth"
 FIELDS: Final = "fields"
 LIST: Final = "list"
@@ -335,6 +336,8 @@ def of_argument(name: str, operator: str = "") -> Domain:
         return {ORDER: ORDER}
     if name == "equation":
         return {equation: equation for equation in EQUATIONS}
+    if name == "dims":
+        return {ORDER: ORDER}
     if name == "dim" and operator in OVER_DIMS:
         return {DIMS: DIMS}
     return {UNKNOWN: UNKNOWN}

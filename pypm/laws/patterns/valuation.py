@@ -404,8 +404,9 @@ class Valuation(Looping):
             return self._mean(definition, tuple(map(self.value, actuals)))
         if own is None:
             return self._mean(definition, (*map(self.value, actuals), ()))
-        is_own = has_own_shape(definition) and (is_open or slot is None)
-        shape = own if is_own else self._shape(own, slot)
+        is_own = is_open or slot is None
+        is_flat = has_own_shape(definition)
+        shape = own if is_own and is_flat else self._shape(own, slot, is_flat)
         if not has_own_shape(definition):
             self._equal.append((prod(own), prod(shape)))
         found = self._mean(definition, (*map(self.value, actuals), shape))
@@ -441,13 +442,19 @@ class Valuation(Looping):
             return None
         return self._formulas.sizes(first)
 
-    def _shape(self, own: tuple[Given, ...], slot: WayName | None) -> tuple[Given, ...]:
-        """Return the shape of a view of a tensor of the shape `own`: what guards say, or new."""
+    def _shape(
+        self, own: tuple[Given, ...], slot: WayName | None, is_own: bool = False
+    ) -> tuple[Given, ...]:
+        """Return the shape of a view of a tensor of the shape `own`: what guards say, or new; of
+        three dimensions, where a meaning says which shape `is_own`.
+        """
         found = self._said_shape(slot)
         if found is not None:
             return found
         self._world.has_choices = True
-        ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
+        ranks = [3] * (len(own) > 3)
+        if not is_own:
+            ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
         chosen = self._pick([None, *ranks], "shape")
         return own if chosen is None else tuple(self._world.size() for _ in range(chosen))
 
@@ -480,6 +487,8 @@ class Valuation(Looping):
         if attributes.get("dtype") is ANYTHING and slot is not None:
             attributes["dtype"] = self._variables.said_type(slot) or ANYTHING
         count_dims(operator, operands, attributes)
+        if operator.name == "aten.full" and attributes["size"] is ANYTHING:
+            attributes["size"] = (1,)  # it is broadcast
         if attributes.get("keepdim") is ANYTHING:
             attributes["keepdim"] = self._pick((False, True), "keepdim")
         is_free = any(
