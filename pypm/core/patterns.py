@@ -157,7 +157,7 @@ class Definition:
 
     def of(self, body: Pattern) -> Definition:
         """Return the definition with another body that binds the same names."""
-        return replace(self, body=body, closed=self.closed and Closed())
+        return replace(self, body=body, apart=None, closed=self.closed and Closed())
 
     def read(self, find: Callable[[Pattern], _Found]) -> _Found:
         """Return what `find` computes for the body; memoized if the definition is closed."""

@@ -36,8 +36,9 @@ def reference(x: Tensor, u: Tensor, h: Tensor, relu: bool) -> Tensor:
     """
     weight = u.t()
 
-    def step(before: States, row: Tensor) -> tuple[Tensor, States]:
-        sums = torch.addmm(row, *before, weight)
+    def step(states: States, row: Tensor) -> tuple[Tensor, States]:
+        (before,) = states
+        sums = torch.addmm(row, before, weight)
         after = sums.relu() if relu else sums.tanh()
         return after, (after,)
 

@@ -264,9 +264,18 @@ class Elaborator:
 
     def _through(self, form: NamedPattern) -> Definition:
         below, step = self.fresh("below"), self.fresh("step")
-        inner = self._inside(None).enter(form, (step,))
-        body = Alt(Var(below), Exists(step, Constrained(inner, Call(0, (below,)), step)))
-        return Definition(form.name, (below,), _NONE, _NONE, _NONE, body, means=form.means)
+
+        def around(inner: Pattern) -> Pattern:
+            return Alt(Var(below), Exists(step, Constrained(inner, Call(0, (below,)), step)))
+
+        body = around(self._inside(None).enter(form, (step,)))
+        return Definition(
+            form.name,
+            (below,),
+            *(_NONE, _NONE, _NONE, body),
+            means=form.means,
+            apart=form.means and cache(lambda: around(self.enter(form, (step,)))),
+        )
 
 
 def _closed(definition: Definition) -> Definition:

@@ -16,7 +16,17 @@ from typing import Final, ParamSpec, TypeVar
 from pypm.core.records import Record, fields_of
 from pypm.core.terms import Value
 
-__all__ = ["Repeats", "Unseen", "hidden_by", "hiding", "observer", "ranks_of", "refines"]
+__all__ = [
+    "RESULT",
+    "Repeats",
+    "Unseen",
+    "hidden_by",
+    "hiding",
+    "observer",
+    "ranks_of",
+    "refines",
+    "steps_of",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,6 +114,11 @@ def hidden_by(means: Callable[..., Value] | None) -> tuple[Callable[..., Value],
     """Return the observer of a meaning that hides parameters, and the names that it may hide."""
     by = getattr(means, _HIDING, None)
     return None if by is None else (by, list(signature(by).parameters))
+
+
+def steps_of(means: Value) -> Repeats | None:
+    """Return a meaning that is the steps of a loop; None for others."""
+    return means if isinstance(means, Repeats) else None
 
 
 RESULT: Final = "result"

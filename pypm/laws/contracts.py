@@ -12,7 +12,7 @@ from typing import Literal
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
-from pypm.lang.observers import Repeats
+from pypm.lang.observers import steps_of
 from pypm.laws.algebra import Given
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
@@ -72,7 +72,7 @@ class Contracts:
                 if key not in self._known:
                     self._under_way.add(key)
                     try:
-                        self._known[key] = tried(self._maker(lemma))
+                        self._known[key] = tried(self._maker(lemma), first="shape")
                     finally:
                         self._under_way.remove(key)
                 found[key] = lemma, self._known[key]
@@ -135,10 +135,11 @@ class Contracts:
             valuation = self.valuation(way, formulas, given)
             if takes(definition, "shape"):
                 valuation.shapes[result] = made[-1]
+            valuation.exclude()
             left = valuation.value(result)
             valuation.settle()
             values = [valuation.value(slot) for slot in slots.values()]
-            if isinstance(definition.means, Repeats):
+            if steps_of(definition.means) is not None:
                 right = valuation.repeated(Meant(definition, valuation.copied(values)))
                 return Equation(formulas, (left,), (right,))
             if takes(definition, "shape"):

@@ -76,16 +76,18 @@ class Outcome:
 Make: TypeAlias = Callable[[Way, World], Equation]
 
 
-def tried(make: Make, until: Sequence[str] = ()) -> list[Outcome]:
+def tried(make: Make, until: Sequence[str] = (), first: str = "") -> list[Outcome]:
     """Try all ways, up to one with an outcome of the kinds `until`: each is made by choices. A way
     is proved if its sides have one normal form, the same one for two samples of all sizes and
-    numbers: so no sample is in it.
+    numbers: so no sample is in it. Of last choices with the label `first`, those that are proved
+    or open first stand for the others.
     """
     found = []
     choices = Choices()
     for _ in range(MOST_WAYS):
         found.append(outcome_of(make, choices))
-        if found[-1].kind in until or not choices.advance():
+        known = first if found[-1].kind in ("proved", "open") else ""
+        if found[-1].kind in until or not choices.advance(known):
             return found
     return [*found, Outcome("open", Way(choices), f"more than {MOST_WAYS} ways")]
 

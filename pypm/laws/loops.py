@@ -1,8 +1,9 @@
 """Loops whose number of steps is a symbol: states as functions of the number of steps before them.
 
 The states after `n + c` steps are those after n, with c steps taken: so what is proved of one step
-holds of all, by induction. Those after n are variables, whose name is what the loop computes: two loops have the same states if they begin with the same, and a step makes the same of
-any states, for any number of the step.
+holds of all, by induction. Those after n are variables, whose name is what the loop computes: two
+loops have the same states if they begin with the same, and a step makes the same of any states, for
+any number of the step.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pypm.laws.algebra import Given, Index, Indexed, Scalar, Shape, SizesDiffer
 from pypm.laws.forms.functions import power
 from pypm.laws.forms.polynomials import Factor, Part, Poly, factor, rational
 from pypm.laws.forms.sums import renamed
+from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.formulas import Formula, Formulas, FormulaValues
 from pypm.laws.sizes import Size, SymbolicNumber, form_of
 
@@ -71,7 +73,7 @@ class Loop:
     def _stepped(self, values: FormulaValues, count: Index) -> tuple[Indexed, ...]:
         if count == 0:
             return tuple(map(values.of, self.before))
-        if not isinstance(count, Poly) or values.algebra.is_least(count, 1):
+        if not isinstance(count, Poly) or _symbolic(values).is_least(count, 1):
             before = self._states(values, count - 1)
             step = _Step(values, self, before, count - 1)
             return tuple(map(step.of, self.after))
@@ -115,7 +117,7 @@ class Loop:
 
         def visit(part: Given) -> bool:
             if isinstance(part, (tuple, list)):
-                return any([visit(inner) for inner in part])
+                return sum(map(visit, part)) > 0  # all are visited
             if isinstance(part, SymbolicNumber):
                 return _mentions(part.form)
             if isinstance(part, Poly):
@@ -156,6 +158,11 @@ class _Step(FormulaValues):
         return super().of(formula)
 
 
+def _symbolic(values: FormulaValues) -> SymbolicAlgebra:
+    assert isinstance(values.algebra, SymbolicAlgebra)
+    return values.algebra
+
+
 def _mentions(form: Poly) -> bool:
     return any(of == _COUNT for monomial in form.terms for of, _ in monomial)
 
@@ -190,7 +197,7 @@ def _keys(values: FormulaValues, tensors: Sequence[Indexed]) -> Part:
     """Return the shapes and the normal forms of tensors, which are equal for equal ones."""
     found: list[Part] = []
     for x in tensors:
-        for place in list(values.algebra.places(x.shape)):
+        for place in list(_symbolic(values).places(x.shape)):
             names = {
                 name: f"$s{number}"
                 for number, name in enumerate(n for index in place for n in _names(index))

@@ -95,4 +95,6 @@ def _read(rule: Rule, match: Match, nodes: Mapping[fx.Node, Given], formulas: Fo
         found = rule.reads(match)
     assert isinstance(found, Reading)
     formulas.declined = found.declined or ""
-    return replace(found, nodes=tuple(nodes[node] for node in found.nodes))
+    return replace(
+        found, nodes=tuple(nodes[node] for node in found.nodes if isinstance(node, fx.Node))
+    )

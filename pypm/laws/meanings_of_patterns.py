@@ -25,8 +25,8 @@ def meaning_of(definition: Definition, values: Sequence[Given], formulas: Formul
     try:
         with running(formulas):
             found = definition.means(*given)
-    except IndexError:
-        raise NotMatched("an operand of too few dimensions") from None
+    except LookupError:
+        raise NotMatched("an operand of too few dimensions, or another kind") from None
     except (TypeError, AttributeError) as error:
         if None in values:  # nothing has a meaning only where the author says which
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from time import process_time
 from typing import Final
@@ -158,7 +158,7 @@ def _maker(
         for one, two in zip(left, right, strict=False):
             _settle_shapes(formulas, one, two)
         if formulas.declined and compared(Equation(formulas, left, right)) is not None:
-            raise Declined(formulas.declined)
+            raise NoMeaning(f"the sides differ where the reading declines: {formulas.declined}")
         return Equation(formulas, left, right)
 
     return make
@@ -173,18 +173,25 @@ def _counterexample(
 
     Raises InternalError if an equation is proved and refuted.
     """
+    undecided = {key for key, (_, some) in lemmas.items() if any(o.kind == "open" for o in some)}
     for outcome in outcomes:
-        found = _difference(rule, outcome)
+        found = _difference(rule, outcome) if _is_decided(outcome, undecided) else None
         if found is not None:
             return str(found)
     for lemma, some in lemmas.values():
         for outcome in some:
-            found = _difference(rule, outcome) if outcome.kind == "parted" else None
+            is_asked = outcome.kind == "parted" and _is_decided(outcome, undecided)
+            found = _difference(rule, outcome) if is_asked else None
             if found is not None:
                 return (
                     f"`{lemma.definition.name}` ({_places(outcome)}) has another meaning: {found}"
                 )
     return ""
+
+
+def _is_decided(outcome: Outcome, undecided: Container[Key]) -> bool:
+    """Return whether a way is proved, or rests on no lemma that is open: it may be no way."""
+    return outcome.kind == "proved" or not any(one.key in undecided for one in outcome.lemmas)
 
 
 def _places(outcome: Outcome) -> str:
@@ -258,7 +265,8 @@ def _why_open(
 
 
 def _what_is_missing(
-    outcomes: Sequence[Outcome], lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]
+    outcomes: Sequence[Outcome],
+    lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]],
 ) -> str:
     """Return what no proof is about, or ""."""
     if not any(o.kind == "proved" for o in outcomes):
@@ -267,7 +275,8 @@ def _what_is_missing(
     by_definition: dict[int, list[Outcome]] = {}
     for lemma, some in lemmas.values():
         by_definition.setdefault(id(lemma.definition), []).extend(some)
-    places = [*_missed(outcomes), *(p for some in by_definition.values() for p in _missed(some))]
+    every = (outcomes, *by_definition.values())
+    places = [place for some in every for place in _missed(some)]
     if places:
         listed = ", ".join(dict.fromkeys(places[:SHOWN]))
         return f"alternates that fit no shapes that were tried: {listed}"

@@ -98,7 +98,8 @@ class World:
     def place(self) -> Size:
         """Return a new place along a dimension; that it is not 0 or negative is a condition."""
         found = self.item()
-        self.conditions[f"{shown(found.form)} >= 1"] = found.form - 1, ">="
+        if (found.form.constant or 0) < 1:
+            self.conditions[f"{shown(found.form)} >= 1"] = found.form - 1, ">="
         return found
 
     def item(self) -> Size:

@@ -292,6 +292,11 @@ TRUE: Final[dict[str, Pair]] = {
         lambda x: x,
         (t(3, 5, 8),),
     ),
+    "clamped from either side": (
+        lambda x: x.clamp(max=2.0).clamp(min=-2.0),
+        lambda x: x.clamp(min=-2.0).clamp(max=2.0),
+        (X,),
+    ),
     "a mean of means": (
         lambda x: x.mean(-1).mean(-1),
         lambda x: x.flatten(1).mean(-1),

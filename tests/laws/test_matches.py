@@ -93,3 +93,15 @@ def test_bits_of_a_size_are_conditions() -> None:
     law = prove(padded).verdicts[0]
     assert isinstance(law, Proved)
     assert any(">= 1024" in condition for condition in law.scope.conditions)
+
+
+def test_a_reading_that_declines_excuses_nothing() -> None:
+    def refuses(match: Match) -> Reading:
+        return Reading("", declined="not here")
+
+    @rule(Mean, reads=refuses)
+    def wrong(x: Any, match: Any) -> Any:
+        assert x.rank > 0
+        return x.sum(-1)
+
+    assert not isinstance(prove(wrong).verdicts[0], Proved)

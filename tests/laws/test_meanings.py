@@ -161,6 +161,7 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
     "aten.split": (lambda x: x.split(2, -1)[1], (X,)),
     "aten.split_with_sizes": (lambda x: x.split((1, 3), -1)[1], (X,)),
     "aten.chunk": (lambda x: x.chunk(2, -1)[1], (X,)),
+    "aten.tensor_split": (lambda x: x.tensor_split(2, -1)[1], (X,)),
     "aten.unbind": (lambda x: x.unbind(1)[2], (X,)),
     "getitem": (lambda x: x.unbind(1)[-1], (X,)),
     "aten.cat": (lambda x, y: torch.cat([x, y[:, :1]], 1), (X, Y)),

@@ -134,7 +134,7 @@ MISSES: Final[dict[str, tuple[Function, str | None]]] = {
     ),
     "groups of columns": (
         lambda x, w, t, i, e: torch._grouped_mm(x.T.contiguous(), w[0, :ROWS], e),
-        "do not fit matrices of shape",
+        None,
     ),
     "batches": (lambda x, w, t, i, e: torch._grouped_mm(x.view(5, 8, WIDTH), w), None),
     "a type is given": (

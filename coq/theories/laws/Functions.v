@@ -69,13 +69,24 @@ Definition signed (f : Z) (p : poly) : poly :=
   if Qle_bool 0 (leading p) then held f [p]
   else if odd f then opposite (held f [opposite p]) else held f [opposite p].
 
-(** ** The greatest of some values: in order, each once, and of numbers one *)
-Fixpoint compared (e : expr) : list expr :=
+(** ** The greatest of some values
+
+    A value is the least of some clauses, each the greatest of some expressions: in order, each once, of
+    numbers one, and no clause within another. *)
+Definition clause : Type := list expr.
+Fixpoint negated (e : expr) : expr :=
   match e with
-  | Fn f (Cons a (Cons b Nil)) => if Z.eqb f greater then compared a ++ compared b else [e]
-  | _ => [e]
+  | Mul (Num c) a => if Qeq_bool c (-1) then a else Mul (Num (Qred (- c))) a
+  | Add a b => Add (negated a) (negated b)
+  | _ => Mul (Num (-1)) e
   end.
-Fixpoint placed_in (e : expr) (l : list expr) : list expr :=
+Definition literal (s : bool) (e : expr) : expr :=
+  match e with
+  | Mul (Num c) (Num d) => Num (Qred (if s then c * d else - (c * d)))
+  | Num c => Num (Qred (if s then c else - c))
+  | _ => if s then e else negated e
+  end.
+Fixpoint placed_in (e : expr) (l : clause) : clause :=
   match l with
   | [] => [e]
   | d :: l' =>
@@ -84,13 +95,47 @@ Fixpoint placed_in (e : expr) (l : list expr) : list expr :=
       | _, _ => match cmp e d with Eq => l | Lt => e :: l | Gt => d :: placed_in e l' end
       end
   end.
-Fixpoint greatest_of (e : expr) (l : list expr) : expr :=
-  match l with [] => e | d :: l => Fn greater (Cons e (Cons (greatest_of d l) Nil)) end.
+Definition joined (c d : clause) : clause := fold_right placed_in d c.
+Definition within (c d : clause) : bool := forallb (fun e => existsb (same e) d) c.
+Definition added (c : clause) (cs : list clause) : list clause :=
+  if existsb (fun d => within d c) cs then cs else c :: filter (fun d => negb (within c d)) cs.
+Definition is_greater (e : expr) : bool :=
+  match e with Fn f (Cons _ (Cons _ Nil)) => Z.eqb f greater | _ => false end.
+(** The clauses of a value, or of its opposite *)
+Fixpoint clauses (s : bool) (e : expr) : list clause :=
+  match e with
+  | Fn f (Cons a (Cons b Nil)) =>
+      if Z.eqb f greater then
+        if s then flat_map (fun c => map (joined c) (clauses s b)) (clauses s a)
+        else clauses s a ++ clauses s b
+      else [[literal s e]]
+  | Mul (Num c) b => if Qeq_bool c (-1) && is_greater b then clauses (negb s) b else [[literal s e]]
+  | _ => [[literal s e]]
+  end.
+Fixpoint greatest_of (c : clause) : expr :=
+  match c with
+  | [] => Num 0
+  | [e] => e
+  | e :: c => Fn greater (Cons e (Cons (greatest_of c) Nil))
+  end.
+Definition most_clauses : nat := 64.
+Definition of_clauses (cs : list clause) : poly :=
+  match cs with
+  | [[Num k]] => number k
+  | [c] => atom (greatest_of c)
+  | _ => opposite (atom (greatest_of (fold_right placed_in [] (map (fun c => literal false (greatest_of c)) cs))))
+  end.
+(** Of a value and its opposite, one form is the opposite of the other. *)
 Definition pgreater (p q : poly) : poly :=
-  match fold_right placed_in [] (compared (reify p) ++ compared (reify q)) with
-  | [] => held greater [p; q]
-  | [Num k] => number k
-  | e :: l => if same (greatest_of e l) (reify p) then p else atom (greatest_of e l)
+  let one := clauses true (reify p) in
+  let two := clauses true (reify q) in
+  if Nat.leb most_clauses (length one * length two) then held greater [p; q] else
+  match fold_right added [] (flat_map (fun c => map (joined c) two) one) with
+  | [[e]] => if same e (reify p) then p else if same e (reify q) then q else of_clauses [[e]]
+  | cs =>
+      let a := of_clauses cs in
+      let b := of_clauses (fold_right added [] (clauses false (reify p) ++ clauses false (reify q))) in
+      match cmp (reify a) (reify b) with Gt => opposite b | _ => a end
   end.
 
 (** ** All functions, of arguments that are polynomials *)
@@ -320,31 +365,33 @@ Lemma join_swap x y : join x y = join y x.
 Proof. destruct x, y; cbn; auto. now rewrite larger_swap. Qed.
 Lemma join_twice x y : join (Some x) (join (Some x) y) = join (Some x) y.
 Proof. rewrite <- join_joined. cbn. now rewrite larger_same. Qed.
-Fixpoint top I (l : list expr) : option A :=
-  match l with [] => None | e :: l => join (Some (den I e)) (top I l) end.
-Lemma top_app I l k : top I (l ++ k) = join (top I l) (top I k).
-Proof. induction l as [| e l IH]; [cbn; now destruct (top I k) |]. cbn [top app]. now rewrite IH, join_joined. Qed.
-
-Lemma compared_is I e : def I e -> Forall (def I) (compared e) /\ top I (compared e) = Some (den I e).
+Fixpoint top I (c : clause) : option A :=
+  match c with [] => None | e :: c => join (Some (den I e)) (top I c) end.
+Definition smaller (x y : A) : A := opp (larger (opp x) (opp y)).
+Lemma opp_opp (x : A) : opp (opp x) = x.
+Proof. ring. Qed.
+Lemma smaller_swap x y : smaller x y = smaller y x.
+Proof. unfold smaller. now rewrite larger_swap. Qed.
+Lemma smaller_joined x y z : smaller (smaller x y) z = smaller x (smaller y z).
+Proof. unfold smaller. now rewrite !opp_opp, larger_joined. Qed.
+Lemma smaller_same x : smaller x x = x.
+Proof. unfold smaller. rewrite larger_same. apply opp_opp. Qed.
+Lemma smaller_larger x y : smaller x (larger x y) = x.
 Proof.
-  assert (One : forall e, def I e -> Forall (def I) [e] /\ top I [e] = Some (den I e)) by (cbn; auto).
-  assert (H : forall e, (def I e -> Forall (def I) (compared e) /\ top I (compared e) = Some (den I e)) /\
-    match e with
-    | Cons b Nil => def I b -> Forall (def I) (compared b) /\ top I (compared b) = Some (den I b)
-    | Cons a (Cons b Nil) =>
-        def I a /\ def I b -> Forall (def I) (compared a ++ compared b) /\
-          top I (compared a ++ compared b) = Some (larger (den I a) (den I b))
-    | _ => True
-    end).
-  { clear e. induction e; (split; [try apply One | try exact Logic.I]).
-    - destruct e2; try exact Logic.I; [apply IHe1 |]. destruct e2_2; try exact Logic.I. intros [D D'].
-      destruct (proj1 IHe1 D) as [F S], (proj2 IHe2 D') as [F' S']. split; [now apply Forall_app |].
-      now rewrite top_app, S, S'.
-    - intros D. cbn [compared]. destruct e; try now apply One. destruct e2; try now apply One.
-      destruct e2_2; try now apply One. destruct (Z.eqb_spec f greater) as [-> |]; [| now apply One].
-      apply IHe. destruct D as [(D & D' & _) _]. now split. }
-  apply H.
+  unfold smaller. rewrite larger_swap. unfold larger at 1. rewrite greater_above; [apply opp_opp |].
+  replace (sub (opp x) (opp (larger x y))) with (sub (larger x y) x) by ring. apply greater_least.
 Qed.
+Lemma larger_smaller x y z : larger (smaller x y) z = smaller (larger x z) (larger y z).
+Proof.
+  unfold smaller. unfold larger at 1 2. rewrite greater_lesser. fold (larger (opp (opp x)) z).
+  fold (larger (opp (opp y)) z). now rewrite !opp_opp.
+Qed.
+
+Definition is_c I (c : clause) (x : A) : Prop := Forall (def I) c /\ top I c = Some x.
+Inductive is_cs I : list clause -> A -> Prop :=
+| One_clause c x : is_c I c x -> is_cs I [c] x
+| More_clauses c cs x y : is_c I c x -> is_cs I cs y -> is_cs I (c :: cs) (smaller x y).
+
 Lemma placed_in_is I e l : def I e -> Forall (def I) l ->
   Forall (def I) (placed_in e l) /\ top I (placed_in e l) = join (Some (den I e)) (top I l).
 Proof.
@@ -363,32 +410,169 @@ Proof.
     { destruct (Qlt_le_dec b a) as [G | G]; [now apply Qlt_le_weak |]. apply Qle_bool_iff in G. congruence. }
     rewrite larger_swap, larger_num by exact G. split; auto.
 Qed.
-Lemma greatest_of_is I e l : def I e -> Forall (def I) l ->
-  def I (greatest_of e l) /\ Some (den I (greatest_of e l)) = top I (e :: l).
+Lemma joined_is I c d x y : is_c I c x -> is_c I d y -> is_c I (joined c d) (larger x y).
 Proof.
-  intros D F. revert e D. induction F as [| d l Dd F IH]; intros e D; [cbn; auto |].
-  destruct (IH d Dd) as [D' S]. split; [cbn; repeat split; auto; discriminate |].
-  change (Some (larger (den I e) (den I (greatest_of d l))) = join (Some (den I e)) (top I (d :: l))).
-  now rewrite <- S.
+  intros [F S] [G R]. assert (H : Forall (def I) (joined c d) /\ top I (joined c d) = join (top I c) (top I d)).
+  { clear S. induction F as [| e c D F [F' S']]; [cbn; now destruct (top I d) |].
+    cbn [joined fold_right]. destruct (placed_in_is I e (joined c d) D F') as [F'' S'']. split; [exact F'' |].
+    cbn [top]. rewrite join_joined, <- S'. exact S''. }
+  destruct H as [F' S']. split; [exact F' |]. now rewrite S', S, R.
+Qed.
+Lemma app_cs I cs ds x y : is_cs I cs x -> is_cs I ds y -> is_cs I (cs ++ ds) (smaller x y).
+Proof.
+  intros H K. induction H as [c x C | c cs x z C _ IH]; cbn; [now constructor |].
+  rewrite smaller_joined. now constructor.
+Qed.
+Lemma map_cs I c ds x y : is_c I c x -> is_cs I ds y -> is_cs I (map (joined c) ds) (larger x y).
+Proof.
+  intros C H. induction H as [d y D | d ds y z D _ IH]; cbn; [constructor; now apply joined_is |].
+  rewrite larger_swap, larger_smaller, (larger_swap y), (larger_swap z). constructor; [now apply joined_is | exact IH].
+Qed.
+Lemma product_cs I cs ds x y : is_cs I cs x -> is_cs I ds y ->
+  is_cs I (flat_map (fun c => map (joined c) ds) cs) (larger x y).
+Proof.
+  intros H K. induction H as [c x C | c cs x z C _ IH]; cbn; [rewrite app_nil_r; now apply map_cs |].
+  rewrite larger_smaller. apply app_cs; [now apply map_cs | exact IH].
+Qed.
+
+Lemma negated_is I e : def I e -> def I (negated e) /\ den I (negated e) = opp (den I e).
+Proof.
+  assert (Plain : forall e, def I e -> def I (Mul (Num (-1)) e) /\ den I (Mul (Num (-1)) e) = opp (den I e)).
+  { intros d D. split; [now split |]. cbn. rewrite num_minus. ring. }
+  induction e; intros D; try (now apply Plain).
+  - destruct D as [D D']. destruct (IHe1 D) as [N E], (IHe2 D') as [N' E']. cbn. rewrite E, E'. split; [now split | ring].
+  - destruct e1; try (now apply Plain). destruct D as [_ D]. cbn [negated]. destruct (Qeq_bool q (-1)) eqn:Q.
+    + apply Qeq_bool_eq in Q. split; [exact D |]. cbn. rewrite (num_eq A _ _ Q), num_minus. ring.
+    + split; [now split |]. cbn. rewrite num_red, num_opp. ring.
+Qed.
+Definition sign (s : bool) (x : A) : A := if s then x else opp x.
+Lemma literal_is I s e : def I e -> def I (literal s e) /\ den I (literal s e) = sign s (den I e).
+Proof.
+  assert (Plain : def I e -> def I (if s then e else negated e) /\ den I (if s then e else negated e) = sign s (den I e)).
+  { destruct s; [now split | apply negated_is]. }
+  intros D. specialize (Plain D). destruct e; try exact Plain.
+  - split; [exact Logic.I |]. cbn. rewrite num_red. destruct s; [reflexivity | apply num_opp].
+  - destruct e1; try exact Plain. destruct e2; try exact Plain. split; [exact Logic.I |]. cbn.
+    rewrite num_red, <- num_mult. destruct s; [reflexivity | apply num_opp].
+Qed.
+Lemma literal_cs I s e : def I e -> is_cs I [[literal s e]] (sign s (den I e)).
+Proof. intros D. destruct (literal_is I s e D) as [L E]. constructor. split; [auto | cbn; now rewrite E]. Qed.
+Lemma clauses_is I e : def I e -> forall s, is_cs I (clauses s e) (sign s (den I e)).
+Proof.
+  assert (H : forall e : expr, (def I e -> forall s, is_cs I (clauses s e) (sign s (den I e))) /\
+    match e return Prop with
+    | Cons b Nil => def I b -> forall s, is_cs I (clauses s b) (sign s (den I b))
+    | Cons a (Cons b Nil) => def I a /\ def I b -> forall s : bool, is_cs I
+        (if s then flat_map (fun c => map (joined c) (clauses s b)) (clauses s a) else clauses s a ++ clauses s b)
+        (sign s (larger (den I a) (den I b)))
+    | _ => True
+    end).
+  { clear e. induction e; (split; [try (intros D r; exact (literal_cs I r _ D)) | try exact Logic.I]).
+    - destruct e2; try exact Logic.I; [apply IHe1 |]. destruct e2_2; try exact Logic.I. intros [D D'] s.
+      pose proof (proj1 IHe1 D s) as H. pose proof (proj2 IHe2 D' s) as K. destruct s.
+      + now apply product_cs.
+      + cbn [sign] in *. replace (opp (larger (den I e1) (den I e2_1)))
+          with (smaller (opp (den I e1)) (opp (den I e2_1))) by (unfold smaller; now rewrite !opp_opp).
+        now apply app_cs.
+    - intros D s. destruct e1; try (exact (literal_cs I s _ D)). cbn [clauses].
+      destruct (Qeq_bool q (-1) && is_greater e2) eqn:C; [| exact (literal_cs I s _ D)]. apply andb_prop in C as [C _].
+      apply Qeq_bool_eq in C. destruct D as [_ D]. pose proof (proj1 IHe2 D (negb s)) as H.
+      replace (sign s (den I (Mul (Num q) e2))) with (sign (negb s) (den I e2)); [exact H |].
+      cbn. rewrite (num_eq A _ _ C), num_minus. destruct s; cbn; ring.
+    - intros D s. cbn [clauses]. destruct e; try (exact (literal_cs I s _ D)). destruct e2; try (exact (literal_cs I s _ D)).
+      destruct e2_2; try (exact (literal_cs I s _ D)). destruct (Z.eqb_spec f greater) as [-> |]; [| exact (literal_cs I s _ D)].
+      apply IHe. destruct D as [(D & D' & _) _]. now split. }
+  apply H.
+Qed.
+
+Lemma within_is I c d x y : is_c I c x -> is_c I d y -> within c d = true -> larger x y = y.
+Proof.
+  intros [F S] [G R] W. assert (Each : forall e, existsb (same e) d = true -> join (Some (den I e)) (Some y) = Some y).
+  { intros e E. rewrite <- R. clear - E. induction d as [| d' d IH]; [discriminate |]. cbn [existsb top] in *.
+    apply orb_prop in E as [E | E].
+    - apply same_eq in E as <-. now rewrite join_twice.
+    - rewrite <- join_joined, (join_swap (Some (den I e))), join_joined. now rewrite IH. }
+  assert (H : join (top I c) (Some y) = Some y).
+  { clear F S. induction c as [| e c IH]; [reflexivity |]. cbn [within forallb top] in *. apply andb_prop in W as [E W].
+    rewrite join_joined, IH by exact W. now apply Each. }
+  rewrite S in H. cbn in H. now injection H.
+Qed.
+Lemma added_is I c cs x y : is_c I c x -> is_cs I cs y -> is_cs I (added c cs) (smaller x y).
+Proof.
+  intros C H. unfold added. destruct (existsb (fun d => within d c) cs) eqn:E.
+  - replace (smaller x y) with y; [exact H |]. symmetry. induction H as [d y D | d cs y z D K IH]; cbn in E.
+    + rewrite orb_false_r in E. rewrite <- (within_is I d c y x D C E), smaller_swap. apply smaller_larger.
+    + apply orb_prop in E as [E | E].
+      * rewrite <- smaller_joined. f_equal. rewrite <- (within_is I d c y x D C E), smaller_swap. apply smaller_larger.
+      * rewrite <- smaller_joined, (smaller_swap x), smaller_joined. now rewrite IH.
+  - clear E. set (keep := fun d => negb (within c d)).
+    assert (K : (filter keep cs = [] /\ smaller x y = x) \/ exists z, is_cs I (filter keep cs) z /\ smaller x z = smaller x y).
+    { induction H as [d y D | d cs y z D _ IH]; cbn [filter]; change (keep d) with (negb (within c d)); destruct (within c d) eqn:W; cbn [negb].
+      - left. split; auto. rewrite <- (within_is I c d x y C D W). apply smaller_larger.
+      - right. exists y. split; auto. now constructor.
+      - assert (S : smaller x y = x) by (rewrite <- (within_is I c d x y C D W); apply smaller_larger).
+        rewrite <- smaller_joined, S. exact IH.
+      - right. destruct IH as [[N S] | (w & K & S)].
+        + exists y. rewrite N. split; [now constructor |].
+          transitivity (smaller (smaller x z) y); [now rewrite S | now rewrite smaller_joined, (smaller_swap z)].
+        + exists (smaller y w). split; [now constructor |].
+          transitivity (smaller (smaller x w) y); [now rewrite smaller_joined, (smaller_swap w) |].
+          now rewrite S, smaller_joined, (smaller_swap z). }
+    destruct K as [[-> ->] | (z & K & <-)]; now constructor.
+Qed.
+Lemma all_added_is I cs x : is_cs I cs x -> is_cs I (fold_right added [] cs) x.
+Proof.
+  intros H. induction H as [c x C | c cs x y C _ IH]; cbn [fold_right]; [cbn; now constructor | now apply added_is].
+Qed.
+Lemma greatest_of_is I c x : is_c I c x -> def I (greatest_of c) /\ den I (greatest_of c) = x.
+Proof.
+  intros [F S]. revert x S. induction F as [| e c D F IH]; intros x S; [discriminate S |].
+  destruct c as [| d c]; [change (Some (den I e) = Some x) in S; injection S as <-; now split |].
+  change (join (Some (den I e)) (top I (d :: c)) = Some x) in S. destruct (top I (d :: c)) as [y |] eqn:T; [| cbn in T; now destruct (top I c)].
+  destruct (IH y eq_refl) as [D' E]. cbn [join] in S. injection S as <-.
+  change (greatest_of (e :: d :: c)) with (Fn greater (Cons e (Cons (greatest_of (d :: c)) Nil))).
+  split; [repeat split; auto; discriminate |].
+  change (larger (den I e) (den I (greatest_of (d :: c))) = larger (den I e) y). now rewrite E.
+Qed.
+Lemma of_clauses_is I cs x : is_cs I cs x -> is_p I (of_clauses cs) x.
+Proof.
+  intros H. assert (General : is_p I (opposite (atom (greatest_of
+    (fold_right placed_in [] (map (fun c => literal false (greatest_of c)) cs))))) x).
+  { replace x with (opp (opp x)) by ring. apply opposite_is.
+    assert (G : is_c I (fold_right placed_in [] (map (fun c => literal false (greatest_of c)) cs)) (opp x)).
+    { induction H as [c x C | c cs x y C _ IH]; cbn [map fold_right]; destruct (greatest_of_is I c x C) as [D E];
+        destruct (literal_is I false _ D) as [L E']; rewrite E in E'; cbn [sign] in E'.
+      - cbn [placed_in]. split; [auto | cbn; now rewrite E'].
+      - destruct IH as [F S]. destruct (placed_in_is I _ _ L F) as [F' S']. split; [exact F' |].
+        rewrite S', S, E'. cbn. unfold smaller. now rewrite opp_opp. }
+    destruct (greatest_of_is I _ _ G) as [D E]. rewrite <- E. now apply atom_is. }
+  unfold of_clauses. destruct cs as [| c [| d cs]]; [exact General | | destruct c as [| [] [| e c]]; exact General].
+  clear General. inversion H as [c' x' C | ? ? ? ? ? N]; subst; [| inversion N]. destruct (greatest_of_is I c x C) as [D E].
+  assert (Plain : is_p I (atom (greatest_of c)) x) by (rewrite <- E; now apply atom_is).
+  destruct c as [| e [| d c]]; try exact Plain; destruct e; try exact Plain.
+  destruct C as [_ S]. cbn in S. injection S as <-. apply number_is.
+Qed.
+Lemma only_cs I e x : is_cs I [[e]] x -> den I e = x.
+Proof.
+  intros H. inversion H as [c' x' [_ S] | ? ? ? ? ? N]; [| inversion N]. cbn in S. now injection S.
 Qed.
 Lemma pgreater_is I p q x y : is_p I p x -> is_p I q y -> is_p I (pgreater p q) (fn greater [x; y]).
 Proof.
-  intros P Q. assert (Held : is_p I (held greater [p; q]) (fn greater [x; y])) by (apply held_is; [auto | exact Logic.I]).
+  intros P Q. unfold pgreater. destruct (Nat.leb _ _); [apply held_is; [auto | exact Logic.I] |].
   destruct (reify_is In I p x P) as [Dp Ep], (reify_is In I q y Q) as [Dq Eq].
-  destruct (compared_is I _ Dp) as [Fp Sp], (compared_is I _ Dq) as [Fq Sq]. unfold pgreater.
-  set (l := compared (reify p) ++ compared (reify q)).
-  assert (L : Forall (def I) l /\ top I l = Some (larger x y)).
-  { split; [now apply Forall_app |]. unfold l. now rewrite top_app, Sp, Sq, Ep, Eq. }
-  assert (R : Forall (def I) (fold_right placed_in [] l) /\ top I (fold_right placed_in [] l) = top I l).
-  { destruct L as [F _]. clear - F. induction F as [| e l D F [F' S]]; [cbn; auto |]. cbn [fold_right top].
-    rewrite <- S. now apply placed_in_is. }
-  destruct L as [_ L], R as [F R]. rewrite L in R. destruct (fold_right placed_in [] l) as [| e k]; [exact Held |].
-  assert (General : is_p I (if same (greatest_of e k) (reify p) then p else atom (greatest_of e k)) (fn greater [x; y])).
-  { destruct (greatest_of_is I e k (Forall_inv F) (Forall_inv_tail F)) as [D S].
-    rewrite R in S. injection S as S. change (fn greater [x; y]) with (larger x y). rewrite <- S.
-    destruct (same _ _) eqn:E; [| now apply atom_is]. apply same_eq in E. rewrite E, Ep. exact P. }
-  destruct e; try exact General. destruct k; try exact General.
-  cbn in R. injection R as R. change (fn greater [x; y]) with (larger x y). rewrite <- R. apply number_is.
+  pose proof (all_added_is I _ _ (product_cs I _ _ _ _ (clauses_is I _ Dp true) (clauses_is I _ Dq true))) as H.
+  cbn [sign] in H. rewrite Ep, Eq in H. change (fn greater [x; y]) with (larger x y).
+  pose proof (all_added_is I _ _ (app_cs I _ _ _ _ (clauses_is I _ Dp false) (clauses_is I _ Dq false))) as K.
+  cbn [sign] in K. rewrite Ep, Eq in K. apply of_clauses_is, opposite_is in K.
+  replace (opp (smaller (opp x) (opp y))) with (larger x y) in K by (unfold smaller; now rewrite !opp_opp).
+  assert (Two : forall cs, is_cs I cs (larger x y) -> is_p I (let a := of_clauses cs in
+    let b := of_clauses (fold_right added [] (clauses false (reify p) ++ clauses false (reify q))) in
+    match cmp (reify a) (reify b) with Gt => opposite b | _ => a end) (larger x y)).
+  { intros cs C. apply of_clauses_is in C. cbv zeta. destruct (cmp _ _); [exact C | exact C | exact K]. }
+  destruct (fold_right added [] (flat_map _ _)) as [| [| e [| d c]] [| c' cs]]; try (now apply Two).
+  destruct (same e (reify p)) eqn:E; [| destruct (same e (reify q)) eqn:E'; [| now apply of_clauses_is]].
+  - apply same_eq in E as ->. rewrite <- (only_cs I _ _ H), Ep. exact P.
+  - apply same_eq in E' as ->. rewrite <- (only_cs I _ _ H), Eq. exact Q.
 Qed.
 
 (** *** All functions *)

@@ -185,6 +185,8 @@ Proof.
   - apply Rmax_comm.
   - intros x y z. symmetry. apply Rmax_assoc.
   - intros x y L. apply Rmax_right. lra.
+  - intros x y. cbn. pose proof (Rmax_l x y). lra.
+  - intros x y z. cbn. unfold Rmax. repeat destruct (Rle_dec _ _); lra.
   - exact ext.
 Defined.
 

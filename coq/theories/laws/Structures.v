@@ -119,6 +119,9 @@ Record structure : Type := {
   greater_swap : forall x y, fn greater [x; y] = fn greater [y; x];
   greater_joined : forall x y z, fn greater [fn greater [x; y]; z] = fn greater [x; fn greater [y; z]];
   greater_above : forall x y, nn (sub y x) -> fn greater [x; y] = y;
+  greater_least : forall x y, nn (sub (fn greater [x; y]) x);
+  greater_lesser : forall x y z, fn greater [opp (fn greater [x; y]); z] =
+    opp (fn greater [opp (fn greater [opp x; z]); opp (fn greater [opp y; z])]);
 
   greatest_ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g
 }.

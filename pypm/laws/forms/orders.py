@@ -25,17 +25,20 @@ class Orders:
     """Sorted rows, with the number of their order."""
     _ends: dict[int, tuple[Poly, At]] = field(default_factory=dict)
     """By the number of an order: the number of values of which ends were searched, and the row."""
-    _places: set[tuple[Key, Key]] = field(default_factory=set)
+    _places: set[tuple[str, Key]] = field(default_factory=set)
     """Values that are places in a dimension, with its size."""
 
-    def of(self, row: At) -> At:
-        """Return the order of a row."""
+    def of(self, row: At, is_one: bool) -> At:
+        """Return the order of a row; of one element, it is known."""
         number = self._numbers.setdefault(row(PROBE).key, len(self._numbers) + 1)
-        self._sorted[row(function(f"order {number}", PROBE)).key] = number
-        return _at(f"order {number}")
+        order = _as_form if is_one else _at(f"order {number}")
+        self._sorted[row(order(PROBE)).key] = number
+        return order
 
     def back(self, row: At) -> At | None:
         """Return the inverse of an order; None if the row is none."""
+        if row(PROBE) == PROBE:
+            return _as_form
         for number in self._numbers.values():
             if row(PROBE) == function(f"order {number}", PROBE):
                 return _at(f"rank {number}")
@@ -71,12 +74,17 @@ class Orders:
 
 
 def _at(name: str) -> At:
-    return lambda place: function(name, place if isinstance(place, Poly) else rational(place))
+    return lambda place: function(name, _as_form(place))
 
 
-def _read(value: Poly) -> Key:
-    """Return the name of what is read, whatever the place; () if it is nothing that is read."""
-    terms = [(of, e, c) for m, c in value.terms.items() for of, e in m]
-    if len(terms) != 1 or terms[0][0][0] != "read" or terms[0][1:] != (1, 1):
-        return ()
-    return (terms[0][0][1],)
+def _as_form(place: Poly | int) -> Poly:
+    """Return a place as a form: the order of a row of one element."""
+    return place if isinstance(place, Poly) else rational(place)
+
+
+def _read(value: Poly) -> str:
+    """Return the name of what is read, whatever the place; empty if it is nothing that is read."""
+    factors = [of for m in value.terms for of, _ in m]
+    if len(factors) != 1 or factors[0][0] != "read" or value != factor(factors[0]):
+        return ""
+    return str(factors[0][1])

@@ -176,7 +176,7 @@ class SymbolicAlgebra:
     def order(self, size: Poly, row: Callable[[Poly], Poly]) -> Callable[[Poly], Poly]:
         """Return the places of the elements of a row from the least on."""
         self._probe(size)
-        return self._orders.of(row)
+        return self._orders.of(row, is_one=size == 1)
 
     def order_back(self, size: Poly, row: Callable[[Poly], Poly]) -> Callable[[Poly], Poly] | None:
         """Return the inverse of an order; None if the row is none."""

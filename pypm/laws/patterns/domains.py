@@ -63,6 +63,7 @@ ORDER: Final = "order"
 SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
+ORDER: Final = "order"
 TRUTH: Final = "truth"
 FIELDS: Final = "fields"
 LIST: Final = "list"
@@ -113,6 +114,11 @@ INDEX: Final = "index"
 ALL: Final = ("slice", None, None, None)
 _DIM: Final[Domain] = {dim: dim for dim in range(4)}
 _ITEM: Final[Domain] = {ITEM: ITEM, LAST_ITEM: LAST_ITEM, 0: 0, 1: 1}
+PIECE: Final = "piece"
+OF_PIECES: Final = frozenset(
+    f"aten.{name}" for name in ("unbind", "split", "split_with_sizes", "chunk", "tensor_split")
+)
+"""Operators that return pieces of a tensor."""
 OF_ONE_DIM: Final[Mapping[str, Mapping[str, Domain]]] = {
     "aten.select": {"dim": _DIM, "index": _ITEM},
     "aten.slice": {"dim": _DIM, "start": {PLACE: PLACE, 0: 0, 1: 1}, "step": {1: 1}},
@@ -125,6 +131,7 @@ OF_ONE_DIM: Final[Mapping[str, Mapping[str, Domain]]] = {
     "aten.stack": {"dim": _DIM},
     "aten.cat": {"dim": _DIM},
     "getitem": {"index": {**_ITEM, INDEX: INDEX}},
+    PIECE: {"index": _ITEM},
 }
 """Arguments of operators on one dimension: any of the first four, and one item of it."""
 ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "neg", "pow", "ratio"})
@@ -329,6 +336,8 @@ def of_argument(name: str, operator: str = "") -> Domain:
         return {ORDER: ORDER}
     if name == "equation":
         return {equation: equation for equation in EQUATIONS}
+    if name == "dims":
+        return {ORDER: ORDER}
     if name == "dim" and operator in OVER_DIMS:
         return {DIMS: DIMS}
     return {UNKNOWN: UNKNOWN}

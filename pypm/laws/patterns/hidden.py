@@ -43,7 +43,7 @@ class Hidden(Unseen):
             return arguments[0]
         found = self.group.tensors
         if is_by_steps(by):
-            found = tuple(map(self._first, found, [arguments[-1]] * len(found)))
+            found = tuple(self._first(one, arguments[-1]) for one in found if one is not None)
         shown = tuple(tensor_of(one, self.formulas) for one in found)
         return shown[0] if len(shown) == 1 else shown
 

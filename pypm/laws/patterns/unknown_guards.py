@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from inspect import unwrap
 from typing import Final
 
 from pypm.core.guards import Apply, Attribute, Constant, Expression, Guard, Or, Reference
+from pypm.core.terms import UNDEFINED, Value
 from pypm.core.traverse import expressions, subexpressions
+from pypm.laws.patterns.ways import NotMatched
+from pypm.laws.sizes import World, is_of_items
 
-__all__ = ["is_about_sizes", "is_about_values", "lacks_a_dimension"]
+__all__ = ["check_values", "is_about_sizes", "is_about_values", "lacks_a_dimension"]
 
 OF_STORAGE: Final = frozenset({"dtype", "device", "tags", "is_contiguous", "is_constant"})
 """Attributes on which no value depends over the reals."""
@@ -46,3 +50,26 @@ def lacks_a_dimension(guard: Guard, rank_of: Callable[[str], int | None]) -> boo
                 if rank is not None and not -rank <= dim < rank:
                     return True
     return False
+
+
+def check_values(
+    expression: Expression, evaluated: Callable[[Expression], Value], world: World
+) -> None:
+    """Reject a way where a function of known values has no value, whatever the sizes. Of dimensions
+    of a known size, other ways have the items. Raises NotMatched.
+    """
+    if not isinstance(expression, Apply):
+        return
+    for argument in expression.arguments:
+        check_values(argument, evaluated, world)
+    arguments = [evaluated(argument) for argument in expression.arguments]
+    if any(value is UNDEFINED for value in arguments):
+        return
+    before = len(world.hypotheses)
+    try:
+        unwrap(expression.function.apply)(*arguments)
+    except (LookupError, ValueError) as why:
+        if all(is_of_items(form) for form, _ in world.hypotheses[before:]):
+            raise NotMatched(str(why)) from None
+    except (ArithmeticError, AttributeError, TypeError):  # of what is not known
+        return

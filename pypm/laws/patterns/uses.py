@@ -7,7 +7,7 @@ import torch
 from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
 from pypm.core.terms import VALUE, Value
 from pypm.laws.algebra import Given
-from pypm.laws.patterns.domains import MASKED, TENSOR, of_argument, of_operand
+from pypm.laws.patterns.domains import MASKED, OF_PIECES, PIECE, TENSOR, of_argument, of_operand
 from pypm.laws.patterns.ways import AppliedOperator, Meant, Names, Spelled, Tree, Way, WayName
 
 __all__ = ["dtype_tests", "uses_of"]
@@ -28,6 +28,16 @@ def dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
             ordered = sorted(values, key=lambda v: v != torch.float32)
             return [(name, ordered[0])]
     return []
+
+
+def _names_of(applied: AppliedOperator) -> str:
+    """Return the name of an operator; `PIECE` for one that takes one of several results."""
+    tree: Tree | None = applied.operands[0] if applied.operands else None
+    while isinstance(tree, (Meant, WayName)):  # below operators that do nothing
+        slot = tree.actuals[0] if isinstance(tree, Meant) else tree
+        tree = slot.described[0] if slot.described else None
+    is_of_pieces = isinstance(tree, AppliedOperator) and tree.operator.name in OF_PIECES
+    return PIECE if is_of_pieces and applied.operator.name == "getitem" else applied.operator.name
 
 
 def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
@@ -73,9 +83,8 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
             read(expression, names)
         for name, argument in slot.arguments.items():
             if isinstance(argument.value, WayName):
-                operators = [
-                    t.operator.name for t in slot.described if isinstance(t, AppliedOperator)
-                ]
+                applied = [t for t in slot.described if isinstance(t, AppliedOperator)]
+                operators = [_names_of(t) for t in applied]
                 domain = of_argument(name, *operators[:1])
                 found.setdefault(argument.value, {})["argument"] = domain
     for guard, names in way.guards:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from inspect import unwrap
 from math import prod
 from typing import Final
 
@@ -12,6 +11,7 @@ from pypm.core.guards import (
     And,
     Apply,
     Attribute,
+    Constant,
     Equal,
     Expression,
     Guard,
@@ -28,16 +28,15 @@ from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
 from pypm.core.traverse import names as names_in
 from pypm.fx.operators.corrections import named
 from pypm.fx.operators.references import stated_reference
-from pypm.lang.observers import RESULT, Repeats, hidden_by
+from pypm.lang.observers import steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes
-from pypm.laws.loops import STEP, looped
 from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.by_reference import by_reference
-from pypm.laws.patterns.hidden import Hidden, new_group
 from pypm.laws.patterns.inversion import parts_of_expression
+from pypm.laws.patterns.looping import Looping, binds
 from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.subjects import (
     SHAPES,
@@ -47,7 +46,12 @@ from pypm.laws.patterns.subjects import (
     is_said,
     known_attribute,
 )
-from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
+from pypm.laws.patterns.unknown_guards import (
+    check_values,
+    is_about_sizes,
+    is_about_values,
+    lacks_a_dimension,
+)
 from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of
 from pypm.laws.patterns.ways import (
     AppliedOperator,
@@ -62,8 +66,8 @@ from pypm.laws.patterns.ways import (
     Way,
     WayName,
 )
-from pypm.laws.signatures import signature, signed
-from pypm.laws.sizes import Contradiction, form_of, is_number, is_of_items
+from pypm.laws.signatures import signed
+from pypm.laws.sizes import Contradiction, form_of, is_number
 
 __all__ = ["Valuation", "entered"]
 
@@ -79,7 +83,7 @@ OF_SEVERAL: Final = ("getitem", "aten.cat", "aten.stack", "aten.einsum", "aten.i
 """Operators that take several tensors as one operand."""
 
 
-class Valuation:
+class Valuation(Looping):
     """Values of slots, computed where they are asked for."""
 
     def __init__(
@@ -91,7 +95,7 @@ class Valuation:
         self._lemmas = lemmas
         self._given = dict(given)
         self._solve_given()
-        self._results: dict[Spelled, Given] = {}
+        self._results: dict[Tree, Given] = {}
         self._bound: dict[WayName, Given] = {}
         """Values that calls bind."""
         self._known: dict[WayName, Given] = {}
@@ -110,6 +114,14 @@ class Valuation:
         self._aliases = {
             tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, WayName)
         }
+
+    def exclude(self) -> None:
+        """Raise Impossible if a guard on constants alone fails: before anything is chosen."""
+        for guard, names in self._way.guards:
+            lets = [names[name].lets for name in names_in(guard)]
+            are_known = lets and all(let and isinstance(let[0][0], Constant) for let in lets)
+            if are_known and self._holds(guard, names) is False:
+                raise Impossible("another constant")
 
     def _pick(self, options: Sequence[Given], label: str) -> Given:
         return self._way.choices.pick(lambda: options, label)
@@ -256,7 +268,9 @@ class Valuation:
     def _is_variable(self, slot: WayName) -> bool:
         """Return whether a name stands for anything that its uses allow."""
         is_said = slot.lets or slot.described or VALUE in slot.arguments
-        return not is_said and slot not in self._given and "spelled" not in self._uses.get(slot, {})
+        uses = self._uses.get(slot, {})
+        is_bound = "spelled" in uses or any(map(binds, uses.get("meant", ())))
+        return not (is_said or is_bound or slot in self._given)
 
     def _is_opaque(self, slot: WayName) -> bool:
         """Return whether what computes a value is not to be looked at: others may as well."""
@@ -304,32 +318,13 @@ class Valuation:
         """Return the value of a name by its expression. Raises NotMatched where it has none,
         whatever the sizes.
         """
-        world = self._world
-        world.unequal.clear()
+        self._world.unequal.clear()
         found = self._evaluate(expression, names)
-        if found is not UNDEFINED:
-            return found
-        for one, two in list(world.unequal):  # it may have one where they are equal
-            self._unify(one, two)
-        self._check(expression, names)
+        if found is UNDEFINED:
+            for one, two in list(self._world.unequal):  # it may have one where they are equal
+                self._unify(one, two)
+            check_values(expression, lambda part: self._evaluate(part, names), self._world)
         return found
-
-    def _check(self, expression: Expression, names: Names) -> None:
-        """Reject a way where a function of known values has none, whatever the sizes. Of dimensions
-        of a known size, other ways have the items.
-        """
-        if isinstance(expression, Apply):
-            for argument in expression.arguments:
-                self._check(argument, names)
-            arguments = [self._evaluate(one, names) for one in expression.arguments]
-            if any(value is UNDEFINED for value in arguments):
-                return
-            before = len(self._world.hypotheses)
-            try:
-                unwrap(expression.function.apply)(*arguments)
-            except (LookupError, ValueError) as why:
-                if all(is_of_items(form) for form, _ in self._world.hypotheses[before:]):
-                    raise NotMatched(str(why)) from None
 
     def _agree(self, found: Given, given: Given) -> None:
         """Reject a way that binds a parameter to another kind of value than is given."""
@@ -353,10 +348,10 @@ class Valuation:
         match tree:
             case WayName():
                 return self.value(tree)
-            case Meant(Definition(means=Repeats())):
-                return self._repeated(tree)
             case Meant(definition, actuals):
-                self._hide(tree)
+                if steps_of(definition.means) is not None:
+                    return self.bound_by(tree)
+                self.hide(tree)
                 return self._meant(definition, actuals, slot)
             case Spelled():
                 return self._called(tree)
@@ -386,76 +381,6 @@ class Valuation:
                     self.dtypes.setdefault(slot, found.dtypes[inner])
         return self._results[call]
 
-    def _hide(self, call: Meant) -> None:
-        """Bind what a call hides to values that observers alone read."""
-        by, names = hidden_by(call.definition.means) or (None, ())
-        parameters = zip(call.definition.parameters, call.actuals, strict=True)
-        slots = {name: slot for name, slot in parameters if name in names}
-        if by is not None and all(map(self._is_free, slots.values())):
-            label = f"({by.__name__})"
-            group = new_group(by, lambda options: self._pick(options, label), self._formulas)
-            self._bound |= {s: Hidden(name, group, self._formulas) for name, s in slots.items()}
-
-    def _repeated(self, call: Meant) -> Given:
-        """Return what the steps of a loop compute, which also binds names."""
-        if call not in self._results:
-            self._results[call] = self.repeated(call)
-            names = zip(call.definition.parameters, call.actuals, strict=True)
-            number = call.definition.means.number
-            values = [
-                self._world.size() - 1 if name == number else self._now(slot)
-                for name, slot in names
-            ]  # for any number of steps
-            self._way.notes.append(Lemma(call.definition, (), signature(values)))
-        return self._results[call]
-
-    def repeated(self, call: Meant) -> Given:
-        """Return what the steps of a loop compute; names that stand for nothing yet are bound."""
-        means: Repeats = call.definition.means
-        step = call.definition.given[means.step]
-        slots = dict(zip(call.definition.parameters, call.actuals, strict=True))
-        number = slots[means.number]
-        if self._is_free(number):
-            self._bound[number] = self._world.size() - 1
-        if any(self._is_free(slots[name]) for name in means.call if name != means.number):
-            self._entered(step, means.call, {**slots, means.number: self._world.sized(STEP)})
-        before = tuple(self._now(slots[name]) for name in means.states)
-
-        def stepped(states: tuple[Formula, ...], at: Given) -> tuple[Formula, tuple[Formula, ...]]:
-            known = dict(zip(means.states, states, strict=True))
-            result, own = self._entered(step, means.call, {**slots, **known, means.number: at})
-            after = {**own, RESULT: result}
-            return result, tuple(after[name] for name in means.states.values())
-
-        count = self._now(number) + 1
-        _, after = looped(self._formulas, stepped, before, count)
-        return after[[*means.states.values()].index(RESULT)]
-
-    def _now(self, slot: WayName) -> Given:
-        """Return the value of a name that a call may just have bound."""
-        return self._bound[slot] if slot in self._bound else self.value(slot)
-
-    def copied(self, values: Sequence[Given]) -> tuple[WayName, ...]:
-        """Return new names for values."""
-        slots = tuple(self._way.slot("copy") for _ in values)
-        self._given |= dict(zip(slots, values, strict=True))
-        return slots
-
-    def _entered(
-        self, step: Definition, names: Sequence[str], values: Mapping[str, Given]
-    ) -> tuple[Given, dict[str, Given]]:
-        """Return the result of a call, and the values that its arguments then have. Each is a slot,
-        or a value; others are bound.
-        """
-        slots = {}
-        for name in names:
-            value = values.get(name, UNDEFINED)
-            slots[name] = value if isinstance(value, WayName) else self._way.slot(name)
-            if not isinstance(value, WayName) and value is not UNDEFINED:
-                self._given[slots[name]] = value
-        found = self.tree(self._way.called(step, (), tuple(slots.values())))
-        return found, {name: self._now(slot) for name, slot in slots.items()}
-
     def _is_free(self, slot: WayName) -> bool:
         """Return whether nothing but calls says the value of a name."""
         if slot in self._known or slot in self._given or slot in self._bound:
@@ -479,8 +404,9 @@ class Valuation:
             return self._mean(definition, tuple(map(self.value, actuals)))
         if own is None:
             return self._mean(definition, (*map(self.value, actuals), ()))
-        is_own = has_own_shape(definition) and (is_open or slot is None)
-        shape = own if is_own else self._shape(own, slot)
+        is_own = is_open or slot is None
+        is_flat = has_own_shape(definition)
+        shape = own if is_own and is_flat else self._shape(own, slot, is_flat)
         if not has_own_shape(definition):
             self._equal.append((prod(own), prod(shape)))
         found = self._mean(definition, (*map(self.value, actuals), shape))
@@ -516,13 +442,19 @@ class Valuation:
             return None
         return self._formulas.sizes(first)
 
-    def _shape(self, own: tuple[Given, ...], slot: WayName | None) -> tuple[Given, ...]:
-        """Return the shape of a view of a tensor of the shape `own`: what guards say, or new."""
+    def _shape(
+        self, own: tuple[Given, ...], slot: WayName | None, is_own: bool = False
+    ) -> tuple[Given, ...]:
+        """Return the shape of a view of a tensor of the shape `own`: what guards say, or new; of
+        three dimensions, where a meaning says which shape `is_own`.
+        """
         found = self._said_shape(slot)
         if found is not None:
             return found
         self._world.has_choices = True
-        ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
+        ranks = [3] * (len(own) > 3)
+        if not is_own:
+            ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
         chosen = self._pick([None, *ranks], "shape")
         return own if chosen is None else tuple(self._world.size() for _ in range(chosen))
 
@@ -555,6 +487,8 @@ class Valuation:
         if attributes.get("dtype") is ANYTHING and slot is not None:
             attributes["dtype"] = self._variables.said_type(slot) or ANYTHING
         count_dims(operator, operands, attributes)
+        if operator.name == "aten.full" and attributes["size"] is ANYTHING:
+            attributes["size"] = (1,)  # it is broadcast
         if attributes.get("keepdim") is ANYTHING:
             attributes["keepdim"] = self._pick((False, True), "keepdim")
         is_free = any(
@@ -635,10 +569,10 @@ class Valuation:
             if self._is_free(slot):
                 self._called(call)
         for call in self._uses.get(slot, {}).get("meant", ()):
-            if self._is_free(slot) and isinstance(call.definition.means, Repeats):
-                self._repeated(call)
+            if self._is_free(slot) and steps_of(call.definition.means) is not None:
+                self.bound_by(call)
             elif self._is_free(slot):
-                self._hide(call)
+                self.hide(call)
         if slot in self._bound:
             return self._bound[slot]
         if VALUE not in slot.arguments:
@@ -671,6 +605,7 @@ def entered(
     pairs = zip(slots.values(), values, strict=True)
     given = {slot: value for slot, value in pairs if value is not UNDEFINED}
     valuation = Valuation(way, formulas, lemmas, given)
+    valuation.exclude()
     found = valuation.value(result)
     valuation.settle()
     bound = tuple(map(valuation.value_if_used, slots.values()))

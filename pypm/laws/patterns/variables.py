@@ -82,7 +82,7 @@ class Variables:
         """Whether all tensors have that rank."""
 
     def _pick(self, options: Sequence[Given], label: str) -> Given:
-        return self._choices.pick(lambda: options, label)
+        return options[0] if len(options) == 1 else self._choices.pick(lambda: options, label)
 
     def value(self, slot: WayName) -> Given:
         """Return a value of one of the kinds that a name may stand for. Raises NoMeaning."""
@@ -156,7 +156,7 @@ class Variables:
             return self._world.place()
         if chosen in (ITEM, LAST_ITEM):
             return self._place(chosen)
-        if isinstance(chosen, tuple) and isinstance(chosen[-1], str):
+        if isinstance(chosen, tuple) and chosen and isinstance(chosen[-1], str):
             return (*chosen[:-1], self._place(chosen[-1]))
         if chosen is SHAPE:
             return tuple(self._world.size() for _ in self._pick(self._shapes(), slot.name))
@@ -295,7 +295,8 @@ class Variables:
         )
 
     def _new_shape(self, slot: WayName) -> list[Given]:
-        return [n or self._world.size() for n in self._pick(self._shapes(), slot.name)]
+        label = SHAPE if "#" in slot.name else slot.name
+        return [n or self._world.size() for n in self._pick(self._shapes(), label)]
 
     def _shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes that a new tensor may have, with 0 for a size: that of the first one is

@@ -117,10 +117,14 @@ class Choices:
         """Begin the same script again."""
         self.at = 0
 
-    def advance(self) -> bool:
-        """Go on to the next script; return whether there is one."""
+    def advance(self, settled: str = "") -> bool:
+        """Go on to the next script; return whether there is one. The last choices with the label
+        `settled` stay as they are.
+        """
         self._cut(self.at)
         self.at = 0
+        while settled and self.labels and self.labels[-1] == settled:
+            self._cut(-1)
         while self.script and self.script[-1] + 1 >= len(self.options[-1]):
             self._cut(-1)
         if self.script:

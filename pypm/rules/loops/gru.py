@@ -236,7 +236,7 @@ def of_torch(gates):
 
 def whole_of(weights):
     """Return a weight and its bias of which three gates take a third each, in order; or None."""
-    w, b, by_rows, rows = weights[0]
+    w, b, by_rows, _ = weights[0]
     height = w.shape[0 if by_rows else 1]
     n = height // 3
     thirds = [range(i * n, (i + 1) * n) for i in range(3)]

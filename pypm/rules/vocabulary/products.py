@@ -1,5 +1,7 @@
 """Matrix products, linear layers, and scales."""
 
+import torch
+
 from pypm import let, pattern, var
 from pypm.fx import aten
 from pypm.rules.vocabulary.shapes import Batch, Merged, NoOp, UnderNoOps, batched
@@ -14,7 +16,7 @@ def linear(x, w, b, turned):
 def scaled(x, steps):
     """Return x after steps, each times or over a number."""
     for kind, _, c in steps:
-        x = x * c if kind == "mul" else x / c
+        x = {"mul": torch.mul, "div": torch.div}[kind](x, c)
     return x
 
 

@@ -1,0 +1,125 @@
+"""Calls of patterns that bind what observers read, or that match the steps of a loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from pypm.core.patterns import Definition
+from pypm.core.terms import UNDEFINED
+from pypm.lang.observers import RESULT, hidden_by, steps_of
+from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.lemmas import Lemma
+from pypm.laws.loops import STEP, looped
+from pypm.laws.patterns.hidden import Hidden, new_group
+from pypm.laws.patterns.ways import Meant, Tree, Way, WayName
+from pypm.laws.signatures import signature
+from pypm.laws.sizes import World
+
+__all__ = ["Looping", "binds"]
+
+
+def binds(call: Meant) -> bool:
+    """Return whether a call binds names."""
+    means = call.definition.means
+    return steps_of(means) is not None or hidden_by(means) is not None
+
+
+class Looping(ABC):
+    """The part of a valuation that is about such calls."""
+
+    _way: Way
+    _formulas: Formulas
+    _world: World
+    _given: dict[WayName, Given]
+    _bound: dict[WayName, Given]
+    _results: dict[Tree, Given]
+
+    @abstractmethod
+    def value(self, slot: WayName) -> Given:
+        """Return the value of a slot."""
+
+    @abstractmethod
+    def tree(self, tree: Tree, slot: WayName | None = None) -> Given:
+        """Return the value of a tree."""
+
+    @abstractmethod
+    def _pick(self, options: Sequence[Given], label: str) -> Given: ...
+
+    @abstractmethod
+    def _is_free(self, slot: WayName) -> bool: ...
+
+    def hide(self, call: Meant) -> None:
+        """Bind what a call hides to values that observers alone read."""
+        by, names = hidden_by(call.definition.means) or (None, ())
+        parameters = zip(call.definition.parameters, call.actuals, strict=True)
+        slots = {name: slot for name, slot in parameters if name in names}
+        if by is not None and all(map(self._is_free, slots.values())):
+            label = f"({by.__name__})"
+            group = new_group(by, lambda options: self._pick(options, label), self._formulas)
+            self._bound |= {s: Hidden(name, group, self._formulas) for name, s in slots.items()}
+
+    def bound_by(self, call: Meant) -> Given:
+        """Return what the steps of a loop compute, which also binds names."""
+        if call not in self._results:
+            self._results[call] = self.repeated(call)
+            names = zip(call.definition.parameters, call.actuals, strict=True)
+            means = steps_of(call.definition.means)
+            values = [
+                self._world.size() - 1
+                if means is not None and name == means.number
+                else self._now(slot)
+                for name, slot in names
+            ]  # for any number of steps
+            self._way.notes.append(Lemma(call.definition, (), signature(values)))
+        return self._results[call]
+
+    def repeated(self, call: Meant) -> Given:
+        """Return what the steps of a loop compute; names that stand for nothing yet are bound."""
+        means = steps_of(call.definition.means)
+        if means is None:
+            raise NoMeaning("steps of no loop")
+        step = call.definition.given[means.step]
+        slots = dict(zip(call.definition.parameters, call.actuals, strict=True))
+        number = slots[means.number]
+        if self._is_free(number):
+            self._bound[number] = self._world.size() - 1
+        if any(self._is_free(slots[name]) for name in means.call if name != means.number):
+            self._entered(step, means.call, {**slots, means.number: self._world.sized(STEP)})
+        before = tuple(self._now(slots[name]) for name in means.states)
+
+        def stepped(states: tuple[Formula, ...], at: Given) -> tuple[Formula, tuple[Formula, ...]]:
+            known = dict(zip(means.states, states, strict=True))
+            result, own = self._entered(step, means.call, {**slots, **known, means.number: at})
+            after = {**own, RESULT: result}
+            return result, tuple(after[name] for name in means.states.values())
+
+        count = self._now(number) + 1
+        _, after = looped(self._formulas, stepped, before, count)
+        return after[[*means.states.values()].index(RESULT)]
+
+    def _now(self, slot: WayName) -> Given:
+        """Return the value of a name that a call may just have bound."""
+        return self._bound[slot] if slot in self._bound else self.value(slot)
+
+    def copied(self, values: Sequence[Given]) -> tuple[WayName, ...]:
+        """Return new names for values."""
+        slots = tuple(self._way.slot("copy") for _ in values)
+        self._given |= dict(zip(slots, values, strict=True))
+        return slots
+
+    def _entered(
+        self, step: Definition, names: Sequence[str], values: Mapping[str, Given]
+    ) -> tuple[Given, dict[str, Given]]:
+        """Return the result of a call, and the values that its arguments then have. Each is a slot,
+        or a value; others are bound.
+        """
+        slots = {}
+        for name in names:
+            value = values.get(name, UNDEFINED)
+            slots[name] = value if isinstance(value, WayName) else self._way.slot(name)
+            if not isinstance(value, WayName) and value is not UNDEFINED:
+                self._given[slots[name]] = value
+        found = self.tree(self._way.called(step, (), tuple(slots.values())))
+        return found, {name: self._now(slot) for name, slot in slots.items()}

@@ -1,0 +1,80 @@
+"""Loops over any number of steps, proved by induction."""
+
+from __future__ import annotations
+
+import torch
+
+from pypm import decline, let, pattern, record, rule, var
+from pypm.fx import aten
+from pypm.kernels.rnn import rnn
+from pypm.lang.observers import hiding
+from pypm.laws.verdicts import Open, Proved, Refuted
+from pypm.rules.loops.folds import State
+from pypm.rules.replacement.items import lined_up
+from pypm.rules.vocabulary.indexing import axis, step
+from pypm.tools import prove
+
+
+@pattern(means=hiding(lined_up, lambda x, at, t, steps: lined_up(x, at, steps)[t]))
+def Row(x, at, t):
+    d, i = var(), var()
+    let(at=axis(x.shape, d, False))
+    let(t=step(x.shape, d, i))
+    return aten.select(x, d, i)
+
+
+@pattern
+def Step(cell, before, t):
+    x, at, u = var(), var(), var()
+    let(cell=record(x=x, at=at, u=u))
+    assert u.rank == 2
+    return aten.tanh(Row(x, at, t) + aten.mm(before, u))
+
+
+@pattern
+def Last(cell, h, steps):
+    t = var()
+    y = State(Step, cell, h, t)
+    let(steps=t + 1)
+    return y
+
+
+def states(cell, h, steps, is_relu=False):
+    """Return all states, or None."""
+    items = lined_up(cell.x, cell.at, steps)
+    return rnn(items, cell.u.t(), h, is_relu) if items.dim() == 3 else None
+
+
+@rule(Last)
+def last(cell, h, steps):
+    found = states(cell, h, steps)
+    return decline("other dimensions") if found is None else found[-1]
+
+
+@rule(Last)
+def of_another_activation(cell, h, steps):
+    found = states(cell, h, steps, True)
+    return decline("other dimensions") if found is None else found[-1]
+
+
+@rule(Last)
+def one_step_before(cell, h, steps):
+    found = states(cell, h, steps)
+    return decline("other dimensions") if found is None else found[steps - 2]
+
+
+@rule(Last)
+def that_looks_inside(cell, h, steps):
+    return torch.zeros(cell.at[0])
+
+
+def test_loops() -> None:
+    """A loop of any number of steps is its kernel; other loops are none."""
+    of_loop, of_relu, of_before, inside = prove(
+        [last, of_another_activation, one_step_before, that_looks_inside]
+    ).verdicts
+    assert isinstance(of_loop, Proved)
+    assert of_loop.scope.assumed == ("pypm.rnn",)
+    assert isinstance(of_relu, Refuted)
+    assert not isinstance(of_before, Proved)
+    assert isinstance(inside, Open)
