@@ -21,7 +21,7 @@ from pypm.laws.bodies import UNSURE, replaced
 from pypm.laws.contracts import Contracts
 from pypm.laws.equations import DEADLINE, Equation, TimeIsUp, compared
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, tried
+from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, has_own_shape, tried
 from pypm.laws.patterns.ways import Meant, Way, place_of
 from pypm.laws.refutation.refuting import CHECKS, SAMPLES, LawBroken, difference
 from pypm.laws.sizes import Size, World, is_number
@@ -181,6 +181,7 @@ def _counterexample(
     for lemma, some in lemmas.values():
         for outcome in some:
             is_asked = outcome.kind == "parted" and _is_decided(outcome, undecided)
+            is_asked = is_asked and not has_own_shape(lemma.definition)  # of some shapes alone
             found = _difference(rule, outcome) if is_asked else None
             if found is not None:
                 return (
