@@ -75,11 +75,10 @@ def _reduced(clauses: Iterable[frozenset[Poly]]) -> Clauses:
 
 def _with_one_number(clause: frozenset[Poly]) -> frozenset[Poly]:
     numbers = {a: a.constant for a in clause if a.constant is not None}
-    known = [n for n in numbers.values() if n is not None]
     others = frozenset(a for a in clause if a not in numbers and a != factor(MINUS_INFINITY))
-    if not known:
+    if not numbers:
         return others or clause
-    return others | {rational(max(known))}
+    return others | {rational(max(numbers.values()))}
 
 
 def _of_clauses(clauses: Clauses, is_positive: Positive) -> Poly:

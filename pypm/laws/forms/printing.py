@@ -51,7 +51,7 @@ def _factor(of: Factor, names: dict[str, str]) -> str:
     match of:
         case ("size", name):
             return str(name)
-        case ("index", name):
+        case ("index", str(name)):
             return names.get(name, name)
         case ("symbol", number):
             return f"c{number}"

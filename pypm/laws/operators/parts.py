@@ -388,13 +388,13 @@ def _opaque(c: Site, *operands: Indexed, name: str, given: tuple[Given, ...]) ->
     """Return a function of tensors and numbers without laws."""
     a = c.algebra
 
+    def of(x: Indexed) -> list[Scalar]:
+        inside = a.determining(x.shape, lambda place: x.value(*place))
+        return [*map(c.number, (x.rank, len(inside), *x.shape)), *inside]
+
     @cache
     def determining() -> Sequence[Scalar]:
-        found = [*map(c.number, given)]
-        for x in operands:
-            inside = a.determining(x.shape, lambda place, x=x: x.value(*place))
-            found += [*map(c.number, (x.rank, len(inside), *x.shape)), *inside]
-        return found
+        return [*map(c.number, given), *(value for x in operands for value in of(x))]
 
     def at(place: Shape) -> Scalar:
         return a.function(name, *map(c.number, place), *determining())

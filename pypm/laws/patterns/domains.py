@@ -50,6 +50,7 @@ __all__ = [
     "ListOf",
     "MeantBy",
     "added",
+    "fields_in",
     "of_argument",
     "of_operand",
     "summands",
@@ -63,7 +64,6 @@ ORDER: Final = "order"
 SHAPE: Final = "shape"
 UNKNOWN: Final = "unknown"
 DIMS: Final = "dims"
-ORDER: Final = "order"
 TRUTH: Final = "truth"
 FIELDS: Final = "fields"
 LIST: Final = "list"
@@ -163,10 +163,18 @@ def added(found: Domain, other: Mapping[object, object]) -> None:
             assert isinstance(value, ListOf)
             _list_in(found).add(value.parts)
         elif key == FIELDS and FIELDS in found:
-            for name, domain in value.items():  # type: ignore[attr-defined]
-                added(found[FIELDS].setdefault(name, {}), domain)  # type: ignore[attr-defined]
+            fields = fields_in(found)
+            for name, domain in fields_in(other).items():
+                added(fields.setdefault(name, {}), domain)
         else:
             found[key] = value
+
+
+def fields_in(domain: Mapping[object, object]) -> dict[str, Domain]:
+    """Return the domains of the fields of a record, by name."""
+    found = domain.get(FIELDS, {})
+    assert isinstance(found, dict)
+    return found
 
 
 def _list_in(found: Domain) -> ListOf:
@@ -220,12 +228,13 @@ class Domains:
     def _of_described(self, found: Domain, pattern: Pattern, frames: _Frames) -> None:
         while isinstance(pattern, (Guarded, Let, Exists, Constrained)):
             pattern = pattern.body
-        definition = _called(pattern, frames)[0] if isinstance(pattern, (Mu, Call)) else None
-        if definition is None or definition.means is None:
-            found[TENSOR] = TENSOR
-        else:
-            arguments = tuple(self.of(frames[0], a, frames[1:]) for a in pattern.actuals)  # type: ignore[union-attr]
-            found[MEANT] = MeantBy(definition, arguments)
+        if isinstance(pattern, (Mu, Call)):
+            definition = _called(pattern, frames)[0]
+            if definition is not None and definition.means is not None:
+                arguments = tuple(self.of(frames[0], a, frames[1:]) for a in pattern.actuals)
+                found[MEANT] = MeantBy(definition, arguments)
+                return
+        found[TENSOR] = TENSOR
 
     def _of_call(self, found: Domain, call: Mu | Call, frames: _Frames, name: str) -> None:
         definition, around = _called(call, frames)
@@ -243,9 +252,9 @@ class Domains:
             case Apply(function) if function.limit is not None:
                 found[function.limit] = function.limit
             case Apply(MakeRecord(fields=names), arguments):
-                fields: dict[object, object] = {}
+                fields: dict[str, Domain] = {}
                 for name, argument in zip(names, arguments, strict=True):
-                    self._classify(fields.setdefault(name, {}), argument, frames)  # type: ignore[arg-type]
+                    self._classify(fields.setdefault(name, {}), argument, frames)
                 added(found, {FIELDS: fields})
             case Apply() | Tuple() if self._is_list(expression, frames):
                 for part in summands(expression):
@@ -260,8 +269,7 @@ class Domains:
                 _of_plain(found, expression)
 
     def _fields(self, name: str, frames: _Frames) -> Mapping[str, Domain]:
-        found = self.of(frames[0], name, frames[1:])
-        return found.get(FIELDS, {})  # type: ignore[return-value]
+        return fields_in(self.of(frames[0], name, frames[1:]))
 
     def _is_list(self, expression: Expression, frames: _Frames) -> bool:
         """Return whether an expression puts lists of tuples together."""
@@ -332,8 +340,6 @@ def of_argument(name: str, operator: str = "") -> Domain:
         return {SIZE: SIZE}
     if name in TRUTHS:
         return {exact(value): value for value in (False, True)}
-    if name == "dims" and operator == "aten.permute":
-        return {ORDER: ORDER}
     if name == "equation":
         return {equation: equation for equation in EQUATIONS}
     if name == "dims":

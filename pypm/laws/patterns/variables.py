@@ -37,6 +37,7 @@ from pypm.laws.patterns.domains import (
     ListOf,
     MeantBy,
     added,
+    fields_in,
 )
 from pypm.laws.patterns.uses import dtype_tests, uses_of
 from pypm.laws.patterns.ways import Way, WayName
@@ -125,7 +126,7 @@ class Variables:
 
     def _of(self, domain: Domain, slot: WayName) -> Given:
         if FIELDS in domain:
-            return Record({name: self.field(slot, name) for name in self._names(domain)})
+            return Record({name: self.field(slot, name) for name in _names(fields_in(domain))})
         kinds = dict(domain)
         if MEANT in kinds:
             kinds = {MEANT: kinds[MEANT]}
@@ -176,22 +177,19 @@ class Variables:
     def has_lists(self, slot: WayName) -> bool:
         """Return whether a name stands for a list, or a record with one."""
         domain = self.domain(slot)
-        fields: dict[str, Domain] = domain.get(FIELDS, {})  # type: ignore[assignment]
-        return LIST in domain or any(LIST in one for one in fields.values())
+        return LIST in domain or any(LIST in one for one in fields_in(domain).values())
 
     def with_empty_lists(self, slot: WayName) -> Given:
         """Return the value of a name with empty lists: what fits none of these fits no others."""
         domain = self.domain(slot)
         if LIST in domain:
             return ()
-        fields: dict[str, Domain] = domain[FIELDS]  # type: ignore[assignment]
-        return Record(
-            {n: () if LIST in fields[n] else self.field(slot, n) for n in self._names(domain)}
-        )
+        fields = fields_in(domain)
+        return Record({n: () if LIST in fields[n] else self.field(slot, n) for n in _names(fields)})
 
     def field(self, slot: WayName, name: str) -> Given:
         """Return a field of the record that a name stands for; `UNDEFINED` if it has none."""
-        domain: Domain = self.domain(slot).get(FIELDS, {}).get(name)  # type: ignore[attr-defined]
+        domain = fields_in(self.domain(slot)).get(name)
         if domain is None:
             return UNDEFINED
         if (slot, name) not in self._fields:
@@ -204,11 +202,6 @@ class Variables:
                 found = self._of(domain, WayName(name))
             self._fields[slot, name] = found
         return self._fields[slot, name]
-
-    def _names(self, domain: Domain) -> list[str]:
-        """Return the names of fields, those with lists last."""
-        fields: dict[str, Domain] = domain[FIELDS]  # type: ignore[assignment]
-        return sorted(fields, key=lambda name: (LIST in fields[name], name))
 
     def _list(self, of: ListOf, slot: WayName) -> Given:
         """Return a list of a few parts; an empty one beside constants that are not the first."""
@@ -329,6 +322,11 @@ class Variables:
             return expected, "truth" if expected == torch.bool else "whole"
         is_mask = self.uses.get(slot, {}).get("mask")
         return None, self._pick(("real", "truth"), slot.name) if is_mask else "real"
+
+
+def _names(fields: dict[str, Domain]) -> list[str]:
+    """Return the names of fields, those with lists last."""
+    return sorted(fields, key=lambda name: (LIST in fields[name], name))
 
 
 def given_number(formulas: Formulas, value: Given) -> Given:

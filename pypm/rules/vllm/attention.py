@@ -4,9 +4,10 @@ import torch
 
 from pypm import let, pattern, record, rule, var
 from pypm.fx import GETITEM
-from pypm.rules.vllm.eight_bits import TYPE, Static, room, shaped
+from pypm.rules.vllm.eight_bits import Static, room, shaped
 from pypm.rules.vllm.four_bits import Packed
 from pypm.rules.vllm.operators import VLLM, fused
+from pypm.rules.vllm.references import TYPE
 from pypm.rules.vocabulary.shapes import Reshape
 
 

@@ -9,10 +9,10 @@ import torch
 from pypm import decline, pattern, predicate, rule, var
 from pypm.fx import GETITEM, Namespace, known_to_hold
 from pypm.rules.vllm.activations import SiluAndMul
-from pypm.rules.vllm.eight_bits import TYPE, shaped
+from pypm.rules.vllm.eight_bits import shaped
 from pypm.rules.vllm.norms import MISFIT, NormOfSum, Sum, fit
 from pypm.rules.vllm.operators import fused, given_up, last_reader
-from pypm.rules.vllm.references import packed
+from pypm.rules.vllm.references import TYPE, packed
 from pypm.rules.vocabulary.shapes import Rows
 
 QUANTIZE = getattr(
