@@ -182,7 +182,7 @@ def sampled(rule: Rule) -> str:
     if kinds & {"raises", "crash"}:
         return "raises"
     if "value" in kinds:
-        is_real = any("float" in wrong.detail for wrong in found.wrong)
+        is_real = any("torch.int" not in w.counterexample.code for w in found.wrong)
         return "wrong" if is_real else "wrong for integers"
     never = any(isinstance(finding, NeverFired) for finding in found.findings)
     return "never fires" if never else "right"

@@ -483,6 +483,8 @@ class Valuation(Looping):
             attributes[name] = self._argument(argument)
         index = attributes.get("index")
         if operator == GETITEM and isinstance(operands[0], tuple) and isinstance(index, int):
+            if not -len(operands[0]) <= index < len(operands[0]):
+                raise Impossible("an item that a tuple has not")
             return operands[0][index]
         if attributes.get("dtype") is ANYTHING and slot is not None:
             attributes["dtype"] = self._variables.said_type(slot) or ANYTHING

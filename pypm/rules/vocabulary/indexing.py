@@ -227,8 +227,9 @@ def only(size, start, stop, stride):
     if not all(n is None or isinstance(n, int) for n in (start, stop, stride)):
         raise ValueError("a bound is no integer")
     if stride in (None, 1):
-        first = 0 if start is None else start if start >= 0 else start + size
-        last = size if stop is None else stop if stop >= 0 else stop + size
+        is_first = start is None or start + size <= 0
+        first = 0 if is_first else start if start >= 0 else start + size
+        last = size if stop is None or stop >= size else stop if stop >= 0 else stop + size
         if first + 1 != last or not 0 <= first < size:
             raise ValueError("not one item")
         return first
