@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
 from pypm.lang.observers import RESULT, hidden_by, steps_of
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.formulas import Formula
 from pypm.laws.lemmas import Lemma
 from pypm.laws.loops import STEP, looped
 from pypm.laws.patterns.hidden import Hidden, new_group
-from pypm.laws.patterns.ways import Meant, Tree, Way, WayName
+from pypm.laws.patterns.valued import Valued
+from pypm.laws.patterns.ways import Meant, WayName
 from pypm.laws.signatures import signature
-from pypm.laws.sizes import World
 
 __all__ = ["Looping", "binds"]
 
@@ -26,29 +25,8 @@ def binds(call: Meant) -> bool:
     return steps_of(means) is not None or hidden_by(means) is not None
 
 
-class Looping(ABC):
+class Looping(Valued):
     """The part of a valuation that is about such calls."""
-
-    _way: Way
-    _formulas: Formulas
-    _world: World
-    _given: dict[WayName, Given]
-    _bound: dict[WayName, Given]
-    _results: dict[Tree, Given]
-
-    @abstractmethod
-    def value(self, slot: WayName) -> Given:
-        """Return the value of a slot."""
-
-    @abstractmethod
-    def tree(self, tree: Tree, slot: WayName | None = None) -> Given:
-        """Return the value of a tree."""
-
-    @abstractmethod
-    def _pick(self, options: Sequence[Given], label: str) -> Given: ...
-
-    @abstractmethod
-    def _is_free(self, slot: WayName) -> bool: ...
 
     def hide(self, call: Meant) -> None:
         """Bind what a call hides to values that observers alone read."""

@@ -1,61 +1,26 @@
-"""Values of the names of a way, as formulas, and guards as equations of sizes and numbers."""
+"""Values of the names of a way, as formulas."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Final
 
-from pypm.core.guards import (
-    And,
-    Apply,
-    Attribute,
-    Constant,
-    Equal,
-    Expression,
-    Guard,
-    Holds,
-    Or,
-    Reference,
-    evaluate,
-    holds,
-)
-from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
+from pypm.core.guards import Attribute, Equal, Expression, Reference
 from pypm.core.patterns import Definition
 from pypm.core.records import Record
-from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
-from pypm.core.traverse import names as names_in
-from pypm.fx.operators.corrections import named
-from pypm.fx.operators.references import stated_reference
+from pypm.core.terms import UNDEFINED, VALUE, Value
 from pypm.lang.observers import steps_of
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.formulas import ANYTHING, Formula, Formulas
+from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes
 from pypm.laws.meanings_of_patterns import meaning_of
-from pypm.laws.operators.meanings import ELEMENTS
-from pypm.laws.patterns.by_reference import by_reference
+from pypm.laws.patterns.applying import Applying
 from pypm.laws.patterns.inversion import parts_of_expression
-from pypm.laws.patterns.looping import Looping, binds
-from pypm.laws.patterns.operator_dims import count_dims
-from pypm.laws.patterns.subjects import (
-    SHAPES,
-    GuardedName,
-    is_of_none,
-    is_plain,
-    is_said,
-    known_attribute,
-)
-from pypm.laws.patterns.unknown_guards import (
-    check_values,
-    is_about_sizes,
-    is_about_values,
-    lacks_a_dimension,
-)
-from pypm.laws.patterns.variables import Variables, given_number, is_several, parts_of, rank_of
+from pypm.laws.patterns.looping import Looping
+from pypm.laws.patterns.unknown_guards import check_values
+from pypm.laws.patterns.variables import given_number, is_several, parts_of
 from pypm.laws.patterns.ways import (
     AppliedOperator,
-    Argument,
     Entered,
     Impossible,
     Meant,
@@ -67,64 +32,19 @@ from pypm.laws.patterns.ways import (
     WayName,
 )
 from pypm.laws.signatures import signed
-from pypm.laws.sizes import Contradiction, form_of, is_number
+from pypm.laws.sizes import is_number
 
 __all__ = ["Valuation", "entered"]
 
-VIEWS: Final = named(
-    "aten",
-    "view reshape _unsafe_view flatten unflatten view_as reshape_as",
-    "expand slice unsqueeze squeeze",
-)
-"""Operators whose result has the shape that guards say, where arguments may be anything."""
-LIKE_ANOTHER: Final = ("aten.view_as", "aten.reshape_as")
-"""Operators that take the shape of another operand."""
-OF_SEVERAL: Final = ("getitem", "aten.cat", "aten.stack", "aten.einsum", "aten.index")
-"""Operators that take several tensors as one operand."""
 
-
-class Valuation(Looping):
+class Valuation(Applying, Looping):
     """Values of slots, computed where they are asked for."""
 
     def __init__(
         self, way: Way, formulas: Formulas, lemmas: Lemmas, given: Mapping[WayName, Given]
     ) -> None:
-        self._way = way
-        self._formulas = formulas
-        self._world = formulas.world
-        self._lemmas = lemmas
-        self._given = dict(given)
+        super().__init__(way, formulas, lemmas, given)
         self._solve_given()
-        self._results: dict[Tree, Given] = {}
-        self._bound: dict[WayName, Given] = {}
-        """Values that calls bind."""
-        self._known: dict[WayName, Given] = {}
-        self._under_way: set[WayName] = set()
-        self._equal: list[tuple[Given, Given]] = []
-        """Values that views make equal: checked last, since guards say more of them."""
-        self._ors: dict[tuple[int, int], int] = {}
-        """Sides of guards with several, by their identity: those that were chosen."""
-        self._whole: list[tuple[Given, Given]] = []
-        """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
-        self.shapes: dict[WayName, tuple[Given, ...]] = {}
-        """Shapes that are known beforehand."""
-        self._variables = Variables(way, formulas, lemmas, [*given.values()])
-        self.dtypes = self._variables.dtypes
-        self._uses = self._variables.uses
-        self._aliases = {
-            tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, WayName)
-        }
-
-    def exclude(self) -> None:
-        """Raise Impossible if a guard on constants alone fails: before anything is chosen."""
-        for guard, names in self._way.guards:
-            lets = [names[name].lets for name in names_in(guard)]
-            are_known = lets and all(let and isinstance(let[0][0], Constant) for let in lets)
-            if are_known and self._holds(guard, names) is False:
-                raise Impossible("another constant")
-
-    def _pick(self, options: Sequence[Given], label: str) -> Given:
-        return self._way.choices.pick(lambda: options, label)
 
     # --- given values ---
 
@@ -151,132 +71,6 @@ class Valuation(Looping):
                 case Attribute(name, attribute) if isinstance(value, Record):
                     fields.setdefault(name, {})[attribute] = own
         return [*found, *((name, Record(known)) for name, known in fields.items())]
-
-    # --- guards ---
-
-    def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
-        """Make all guards hold, and these values equal. Raises NotMatched."""
-        for slot, value in self._given.items():
-            if VALUE in slot.arguments and is_number(value):
-                self._unify(value, self._argument(slot.arguments[VALUE]))
-        for guard, names in sorted(self._way.guards, key=_is_of_results):
-            self._guard(guard, names)
-        self._check_shared()
-        failed: NotMatched | None = None
-        for one, two in (*equal, *self._equal, *self._world.views):
-            try:
-                self._unify(one, two)
-            except NotMatched as why:  # another equation may say more
-                failed = failed or why
-        if failed is not None:
-            raise failed
-        for one, two in self._whole:
-            if [*map(form_of, one)] != [*map(form_of, two)]:
-                raise NoMeaning("a slice whose arguments may be anything")
-
-    def _check_shared(self) -> None:
-        """Make the guards of patterns that are called hold, as far as values are known."""
-        for guard, names in self._way.shared:
-            if all(names[name] in self._known for name in names_in(guard)):
-                self._guard(guard, names)
-
-    def _unify(self, one: Given, two: Given, are_said: bool = False) -> None:
-        """Make two values equal; `are_said` says that they are constants of the pattern."""
-        try:
-            self._world.unify(one, two)
-        except Contradiction as why:
-            are_known = are_said or (is_plain(one) and is_plain(two))
-            raise (Impossible if are_known else NotMatched)(str(why)) from None
-
-    def _guard(self, guard: Guard, names: Names) -> None:
-        if lacks_a_dimension(guard, lambda name: rank_of(self.value(names[name]))):
-            raise NotMatched("a guard")
-        match guard:
-            case Or(left, right):
-                if is_of_none(left):
-                    known = self._holds(left, names)
-                elif not is_about_values(guard):
-                    known = self._holds(guard, names) is not False
-                else:
-                    known = None
-                if known is None:  # whatever the sizes: choices depend on choices alone
-                    place = id(guard), id(names)
-                    if place not in self._ors:
-                        self._ors[place] = self._pick((0, 1), "or")
-                        self._way.sides.append(self._ors[place])
-                    self._guard((left, right)[self._ors[place]], names)
-                elif not known:
-                    self._guard(right, names)
-                return
-            case And(left, right):
-                self._guard(left, names)
-                self._guard(right, names)
-                return
-            case Equal(left, right):
-                one, two = self._evaluate(left, names), self._evaluate(right, names)
-                if one is not UNDEFINED and two is not UNDEFINED:
-                    self._unify(one, two, is_said(left, names) and is_said(right, names))
-                return
-            case Holds(Apply(function, (left, right))) if function.name == "is_value":
-                one, two = self._evaluate(left, names), self._evaluate(right, names)
-                if is_number(one) and is_number(two):
-                    self._unify(one, two)
-                    return
-        self._world.unequal.clear()
-        before = len(self._world.hypotheses)
-        known = self._holds(guard, names)
-        if known is None and is_about_sizes(guard):
-            self._world.unknown.append(guard)
-        if known is False:
-            for one, two in list(self._world.unequal):  # the guard may hold where they are equal
-                self._unify(one, two)
-            compared = len(self._world.hypotheses) - before
-            if not self._world.suppose(before):
-                raise NotMatched("a guard")
-            if compared > 1:
-                self._world.unknown.append(guard)
-
-    def _holds(self, guard: Guard, names: Names) -> bool | None:
-        return holds(guard, self._subjects(names))
-
-    def _evaluate(self, expression: Expression, names: Names) -> Value:
-        return all_made(evaluate(expression, self._subjects(names)))
-
-    def _subjects(self, names: Names) -> Callable[[str], GuardedName]:
-        return lambda name: GuardedName(
-            partial(self.value, names[name]), partial(self.attribute, names[name])
-        )
-
-    def attribute(self, slot: WayName, name: str) -> Value:
-        """Return what is known of an attribute of a slot's value, or UNDEFINED."""
-        if name == "dtype":
-            return self.dtypes.get(slot, UNDEFINED)
-        if name in ("device", "tags", "is_contiguous"):
-            return UNDEFINED
-        if self._is_variable(slot):
-            field = self._variables.field(slot, name)
-            if isinstance(field, Formula):
-                known = partial(known_attribute, self._formulas, field)
-                return GuardedName(lambda: field, known)
-            if field is not UNDEFINED:
-                return field
-        value = self.value(slot)
-        if isinstance(value, Formula) and name not in SHAPES and self._is_opaque(slot):
-            return UNDEFINED
-        return known_attribute(self._formulas, value, name)
-
-    def _is_variable(self, slot: WayName) -> bool:
-        """Return whether a name stands for anything that its uses allow."""
-        is_said = slot.lets or slot.described or VALUE in slot.arguments
-        uses = self._uses.get(slot, {})
-        is_bound = "spelled" in uses or any(map(binds, uses.get("meant", ())))
-        return not (is_said or is_bound or slot in self._given)
-
-    def _is_opaque(self, slot: WayName) -> bool:
-        """Return whether what computes a value is not to be looked at: others may as well."""
-        while slot not in self._given and slot in self._aliases:
-            slot = self._aliases[slot]
-        return slot in self._given or any(isinstance(t, (Spelled, Meant)) for t in slot.described)
 
     # --- values ---
 
@@ -357,6 +151,8 @@ class Valuation(Looping):
                 return self._called(tree)
             case AppliedOperator(operator, operands):
                 return self._applied(operator, operands, slot)
+
+    # --- calls ---
 
     def _called(self, call: Spelled) -> Given:
         """Return the result of a call by one of its spellings, which also binds names."""
@@ -442,115 +238,6 @@ class Valuation(Looping):
             return None
         return self._formulas.sizes(first)
 
-    def _shape(
-        self, own: tuple[Given, ...], slot: WayName | None, is_own: bool = False
-    ) -> tuple[Given, ...]:
-        """Return the shape of a view of a tensor of the shape `own`: what guards say, or new; of
-        three dimensions, where a meaning says which shape `is_own`.
-        """
-        found = self._said_shape(slot)
-        if found is not None:
-            return found
-        self._world.has_choices = True
-        ranks = [3] * (len(own) > 3)
-        if not is_own:
-            ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
-        chosen = self._pick([None, *ranks], "shape")
-        return own if chosen is None else tuple(self._world.size() for _ in range(chosen))
-
-    def _applied(self, operator: Operator, trees: tuple[Tree, ...], slot: WayName | None) -> Given:
-        said = slot.arguments if slot else {}
-        if operator == LITERAL:
-            return self._literal(said)
-        reference = stated_reference(operator.name)
-        if reference is not None:
-            found = by_reference(
-                *(operator, reference, trees, said, self._formulas),
-                value=self.tree,
-                argument=self._argument,
-            )
-            return found
-        operands = [self.tree(tree) for tree in trees]
-        if operator in (CONS, NIL):
-            return (operands[0], *operands[1]) if operands else ()
-        needed = 1 + (operator.name in ELEMENTS and operator.name != "aten.clamp")
-        if None in operands[:needed]:
-            raise Impossible("None is no tensor")
-        if operator.name not in OF_SEVERAL and any(map(is_several, operands)):
-            raise Impossible("several tensors as one")
-        attributes: dict[str, Given] = dict.fromkeys(operator.attribute_defaults, ANYTHING)
-        for name, argument in said.items():
-            attributes[name] = self._argument(argument)
-        index = attributes.get("index")
-        if operator == GETITEM and isinstance(operands[0], tuple) and isinstance(index, int):
-            if not -len(operands[0]) <= index < len(operands[0]):
-                raise Impossible("an item that a tuple has not")
-            return operands[0][index]
-        if attributes.get("dtype") is ANYTHING and slot is not None:
-            attributes["dtype"] = self._variables.said_type(slot) or ANYTHING
-        count_dims(operator, operands, attributes)
-        if operator.name == "aten.full" and attributes["size"] is ANYTHING:
-            attributes["size"] = (1,)  # it is broadcast
-        if attributes.get("keepdim") is ANYTHING:
-            attributes["keepdim"] = self._pick((False, True), "keepdim")
-        is_free = any(
-            value is ANYTHING
-            for name, value in attributes.items()
-            if name not in ("implicit", "dtype")
-        )
-        if (operator.name in VIEWS and is_free) or operator.name in LIKE_ANOTHER:
-            return self._view(operator, operands, slot)
-        return self._formulas.apply(operator.name, operands, attributes)
-
-    def _literal(self, said: Mapping[str, Argument]) -> Given:
-        value = self._argument(said["value"]) if "value" in said else self._world.real()
-        return given_number(self._formulas, value)
-
-    def _argument(self, argument: Argument) -> Given:
-        said = argument.value
-        if said is not None:
-            found = self.value(said) if isinstance(said, WayName) else self._evaluate(*said)
-            return ANYTHING if found is UNDEFINED else found
-        if argument.length is None:
-            return ANYTHING
-        length = evaluate(argument.length, lambda _: UNDEFINED)
-        items = [Argument(argument.items.get(i)) for i in range(int(length))]  # type: ignore[call-overload]
-        return tuple(map(self._argument, items))
-
-    def _view(self, operator: Operator, operands: list[Given], slot: WayName | None) -> Formula:
-        """Return a view in any shape, which guards decide."""
-        x: Formula = operands[0]
-        own = self._formulas.sizes(x)
-        sizes = self._shape(own, slot)
-        rank = len(sizes)
-        kind = operator.name.partition(".")[2]
-        if kind == "slice":
-            self._whole.append((own, sizes))
-            return x
-        if kind == "expand":
-            if rank < len(own):
-                raise NotMatched("fewer dimensions")
-            for n, m in zip(own[::-1], sizes[::-1], strict=False):
-                if n != 1:
-                    self._equal.append((n, m))
-            return self._formulas.apply("aten.expand", [x], {}, sizes)
-        self._equal.append((prod(own), prod(sizes)))
-        return self._formulas.apply("aten.view", [x], {}, sizes)
-
-    def _said_shape(self, slot: WayName | None) -> tuple[Given, ...] | None:
-        """Return the shape that a guard says of a slot, or of a name for the same value."""
-        while slot is not None:
-            if slot in self.shapes:
-                return self.shapes[slot]
-            for guard, names in self._way.guards:
-                match guard:
-                    case Equal(Attribute(name, "shape"), other) if names.get(name) is slot:
-                        found = self._evaluate(other, names)
-                        if isinstance(found, tuple):
-                            return found
-            slot = self._aliases.get(slot)
-        return None
-
     # --- variables ---
 
     def variable(self) -> Formula:
@@ -586,12 +273,6 @@ class Valuation(Looping):
                     raise
                 return found
         return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
-
-
-def _is_of_results(said: tuple[Guard, Names]) -> bool:
-    """Return whether a guard is about what the way computes: others refuse more ways early."""
-    guard, names = said
-    return any(names[name].described for name in names_in(guard))
 
 
 def entered(

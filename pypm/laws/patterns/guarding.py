@@ -1,0 +1,192 @@
+"""Guards of a way, as equations of sizes and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from pypm.core.guards import (
+    And,
+    Apply,
+    Constant,
+    Equal,
+    Expression,
+    Guard,
+    Holds,
+    Or,
+    evaluate,
+    holds,
+)
+from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
+from pypm.core.traverse import names as names_in
+from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.formulas import ANYTHING, Formula
+from pypm.laws.patterns.looping import binds
+from pypm.laws.patterns.subjects import (
+    SHAPES,
+    GuardedName,
+    is_of_none,
+    is_plain,
+    is_said,
+    known_attribute,
+)
+from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
+from pypm.laws.patterns.valued import Valued
+from pypm.laws.patterns.variables import rank_of
+from pypm.laws.patterns.ways import Argument, Impossible, Meant, Names, NotMatched, Spelled, WayName
+from pypm.laws.sizes import Contradiction, form_of, is_number
+
+__all__ = ["Guarding"]
+
+
+class Guarding(Valued):
+    """The part of a valuation that is about guards, and about expressions in them."""
+
+    def exclude(self) -> None:
+        """Raise Impossible if a guard on constants alone fails: before anything is chosen."""
+        for guard, names in self._way.guards:
+            lets = [names[name].lets for name in names_in(guard)]
+            are_known = lets and all(let and isinstance(let[0][0], Constant) for let in lets)
+            if are_known and self._holds(guard, names) is False:
+                raise Impossible("another constant")
+
+    def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
+        """Make all guards hold, and these values equal. Raises NotMatched."""
+        for slot, value in self._given.items():
+            if VALUE in slot.arguments and is_number(value):
+                self._unify(value, self._argument(slot.arguments[VALUE]))
+        for guard, names in sorted(self._way.guards, key=_is_of_results):
+            self._guard(guard, names)
+        self._check_shared()
+        failed: NotMatched | None = None
+        for one, two in (*equal, *self._equal, *self._world.views):
+            try:
+                self._unify(one, two)
+            except NotMatched as why:  # another equation may say more
+                failed = failed or why
+        if failed is not None:
+            raise failed
+        for one, two in self._whole:
+            if [*map(form_of, one)] != [*map(form_of, two)]:
+                raise NoMeaning("a slice whose arguments may be anything")
+
+    def _check_shared(self) -> None:
+        """Make the guards of patterns that are called hold, as far as values are known."""
+        for guard, names in self._way.shared:
+            if all(names[name] in self._known for name in names_in(guard)):
+                self._guard(guard, names)
+
+    def _unify(self, one: Given, two: Given, are_said: bool = False) -> None:
+        """Make two values equal; `are_said` says that they are constants of the pattern."""
+        try:
+            self._world.unify(one, two)
+        except Contradiction as why:
+            are_known = are_said or (is_plain(one) and is_plain(two))
+            raise (Impossible if are_known else NotMatched)(str(why)) from None
+
+    def _guard(self, guard: Guard, names: Names) -> None:
+        if lacks_a_dimension(guard, lambda name: rank_of(self.value(names[name]))):
+            raise NotMatched("a guard")
+        match guard:
+            case Or(left, right):
+                if is_of_none(left):
+                    known = self._holds(left, names)
+                elif not is_about_values(guard):
+                    known = self._holds(guard, names) is not False
+                else:
+                    known = None
+                if known is None:  # whatever the sizes: choices depend on choices alone
+                    place = id(guard), id(names)
+                    if place not in self._ors:
+                        self._ors[place] = self._pick((0, 1), "or")
+                        self._way.sides.append(self._ors[place])
+                    self._guard((left, right)[self._ors[place]], names)
+                elif not known:
+                    self._guard(right, names)
+                return
+            case And(left, right):
+                self._guard(left, names)
+                self._guard(right, names)
+                return
+            case Equal(left, right):
+                one, two = self._evaluate(left, names), self._evaluate(right, names)
+                if one is not UNDEFINED and two is not UNDEFINED:
+                    self._unify(one, two, is_said(left, names) and is_said(right, names))
+                return
+            case Holds(Apply(function, (left, right))) if function.name == "is_value":
+                one, two = self._evaluate(left, names), self._evaluate(right, names)
+                if is_number(one) and is_number(two):
+                    self._unify(one, two)
+                    return
+        self._world.unequal.clear()
+        before = len(self._world.hypotheses)
+        known = self._holds(guard, names)
+        if known is None and is_about_sizes(guard):
+            self._world.unknown.append(guard)
+        if known is False:
+            for one, two in list(self._world.unequal):  # the guard may hold where they are equal
+                self._unify(one, two)
+            compared = len(self._world.hypotheses) - before
+            if not self._world.suppose(before):
+                raise NotMatched("a guard")
+            if compared > 1:
+                self._world.unknown.append(guard)
+
+    def _holds(self, guard: Guard, names: Names) -> bool | None:
+        return holds(guard, self._subjects(names))
+
+    def _evaluate(self, expression: Expression, names: Names) -> Value:
+        return all_made(evaluate(expression, self._subjects(names)))
+
+    def _argument(self, argument: Argument) -> Given:
+        said = argument.value
+        if said is not None:
+            found = self.value(said) if isinstance(said, WayName) else self._evaluate(*said)
+            return ANYTHING if found is UNDEFINED else found
+        if argument.length is None:
+            return ANYTHING
+        length = evaluate(argument.length, lambda _: UNDEFINED)
+        items = [Argument(argument.items.get(i)) for i in range(int(length))]  # type: ignore[call-overload]
+        return tuple(map(self._argument, items))
+
+    def _subjects(self, names: Names) -> Callable[[str], GuardedName]:
+        return lambda name: GuardedName(
+            partial(self.value, names[name]), partial(self.attribute, names[name])
+        )
+
+    def attribute(self, slot: WayName, name: str) -> Value:
+        """Return what is known of an attribute of a slot's value, or UNDEFINED."""
+        if name == "dtype":
+            return self.dtypes.get(slot, UNDEFINED)
+        if name in ("device", "tags", "is_contiguous"):
+            return UNDEFINED
+        if self._is_variable(slot):
+            field = self._variables.field(slot, name)
+            if isinstance(field, Formula):
+                known = partial(known_attribute, self._formulas, field)
+                return GuardedName(lambda: field, known)
+            if field is not UNDEFINED:
+                return field
+        value = self.value(slot)
+        if isinstance(value, Formula) and name not in SHAPES and self._is_opaque(slot):
+            return UNDEFINED
+        return known_attribute(self._formulas, value, name)
+
+    def _is_variable(self, slot: WayName) -> bool:
+        """Return whether a name stands for anything that its uses allow."""
+        is_said = slot.lets or slot.described or VALUE in slot.arguments
+        uses = self._uses.get(slot, {})
+        is_bound = "spelled" in uses or any(map(binds, uses.get("meant", ())))
+        return not (is_said or is_bound or slot in self._given)
+
+    def _is_opaque(self, slot: WayName) -> bool:
+        """Return whether what computes a value is not to be looked at: others may as well."""
+        while slot not in self._given and slot in self._aliases:
+            slot = self._aliases[slot]
+        return slot in self._given or any(isinstance(t, (Spelled, Meant)) for t in slot.described)
+
+
+def _is_of_results(said: tuple[Guard, Names]) -> bool:
+    """Return whether a guard is about what the way computes: others refuse more ways early."""
+    guard, names = said
+    return any(names[name].described for name in names_in(guard))

@@ -1,0 +1,61 @@
+"""What all parts of a valuation share: its way, what is known so far, and what others ask for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from pypm.laws.algebra import Given
+from pypm.laws.formulas import Formulas
+from pypm.laws.lemmas import Lemmas
+from pypm.laws.patterns.variables import Variables
+from pypm.laws.patterns.ways import Tree, Way, WayName
+
+__all__ = ["Valued"]
+
+
+class Valued(ABC):
+    """The state of a valuation, and what its parts ask for."""
+
+    def __init__(
+        self, way: Way, formulas: Formulas, lemmas: Lemmas, given: Mapping[WayName, Given]
+    ) -> None:
+        self._way = way
+        self._formulas = formulas
+        self._world = formulas.world
+        self._lemmas = lemmas
+        self._given = dict(given)
+        self._results: dict[Tree, Given] = {}
+        self._bound: dict[WayName, Given] = {}
+        """Values that calls bind."""
+        self._known: dict[WayName, Given] = {}
+        self._under_way: set[WayName] = set()
+        self._equal: list[tuple[Given, Given]] = []
+        """Values that views make equal: checked last, since guards say more of them."""
+        self._ors: dict[tuple[int, int], int] = {}
+        """Sides of guards with several, by their identity: those that were chosen."""
+        self._whole: list[tuple[Given, Given]] = []
+        """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
+        self.shapes: dict[WayName, tuple[Given, ...]] = {}
+        """Shapes that are known beforehand."""
+        self._variables = Variables(way, formulas, lemmas, [*given.values()])
+        self.dtypes = self._variables.dtypes
+        self._uses = self._variables.uses
+        self._aliases = {
+            tree: slot for slot in way.slots for tree in slot.described if isinstance(tree, WayName)
+        }
+
+    @abstractmethod
+    def value(self, slot: WayName) -> Given:
+        """Return the value of a slot. Raises NotMatched, NoMeaning."""
+
+    @abstractmethod
+    def tree(self, tree: Tree, slot: WayName | None = None) -> Given:
+        """Return the value of a tree, which describes the slot."""
+
+    @abstractmethod
+    def _is_free(self, slot: WayName) -> bool:
+        """Return whether nothing but calls says the value of a name."""
+
+    def _pick(self, options: Sequence[Given], label: str) -> Given:
+        return self._way.choices.pick(lambda: options, label)
