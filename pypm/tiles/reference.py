@@ -79,19 +79,25 @@ def execute(
 
 
 def whole(
-    program: TileProgram, operands: Mapping[str, Tensor], dtype: torch.dtype
+    program: TileProgram,
+    operands: Mapping[str, Tensor],
+    dtype: torch.dtype,
+    *,
+    at_once: bool = False,
 ) -> dict[str, Tensor]:
     """Return the results of a program by their names, computed in `dtype`.
 
     `operands` has a tensor for every operand that is not a result. Nothing is written, so that
-    torch can differentiate and batch the computation. Rows that belong to no segment are zeros.
-    Raises ValueError if two operands disagree about a size.
+    torch can differentiate and batch the computation. Rows that belong to no segment are zeros;
+    with `at_once`, and where the number of segments is a symbol, there must be none: each row is
+    then computed with what belongs to its segment. Raises ValueError if two operands disagree about
+    a size.
     """
     given = tuple(o for o in program.operands if o.name not in program.results)
     sizes = sizes_of(replace(program, operands=given), operands)
     run = _WholeRun(program, operands, sizes, dtype)
     if program.segments is not None:
-        return run.of_segments(program.segments.ends, program.segments.axis.name)
+        return run.of_segments(program.segments.ends, program.segments.axis.name, at_once)
     visits = program.visits
     if visits is None:
         return run.results({})
@@ -144,13 +150,13 @@ class _WholeRun:
 
     # --- the parts of a run ----------------------------------------------------------------------
 
-    def of_segments(self, ends: str, axis: str) -> dict[str, Tensor]:
-        """Return the results whose rows have those of each segment, and are zeros elsewhere."""
+    def of_segments(self, ends: str, axis: str, at_once: bool) -> dict[str, Tensor]:
+        """Return the results whose rows have those of each segment."""
         assert self.program.segments is not None
         last = self.operands[ends].flatten()
         first = torch.cat([last.new_zeros(1), last[:-1]])
         rows = torch.arange(self.blocks[self.program.segments.rows], device=last.device)
-        if type(last.shape[0]) is not int:  # a symbol
+        if at_once or type(last.shape[0]) is not int:
             return replace(self, owners=torch.searchsorted(last, rows, right=True)).results({})
         shapes = {s.operand: self.program.operand(s.operand).sizes for s in self.stores}
         found = {

@@ -18,7 +18,7 @@ from pypm.tiles.families.experts import by_expert, experts_tiles
 from pypm.tiles.partition import Rings, partitioned
 from pypm.tiles.program import TileError
 from pypm.tiles.reading import parsed
-from pypm.tiles.reference import execute
+from pypm.tiles.reference import execute, whole
 from tests.kernels.triton_checks import needs_triton
 from tests.tiles.cases import TOLERANCES
 from tests.tiles.test_rows import values_of
@@ -88,6 +88,18 @@ def test_the_program_is_the_product() -> None:
         out = torch.full((x.shape[0], 33), torch.nan, dtype=x.dtype)
         execute(program, {"x": x, "w": w, "ends": ends, "out": out})
         compared(out, x, w, COUNTS, turned)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_all_experts_at_once_give_what_each_in_its_turn_does(turned: bool) -> None:
+    """Proofs take the one, torch runs the other."""
+    for seed, counts in enumerate((COUNTS, (3,), (0, 0, 5, 0), (1, 2, 3, 4))):
+        x, w, ends = drawn(counts, 9, 20, turned, seed)
+        program, given = experts_tiles(x, w, turned).program, {"x": x, "w": w, "ends": ends}
+        (in_turn,) = whole(program, given, torch.float64).values()
+        (found,) = whole(program, given, torch.float64, at_once=True).values()
+        torch.testing.assert_close(found, in_turn)
+        compared(found.to(x.dtype), x, w, counts, turned)
 
 
 def test_results_are_stored_up_to_the_end_of_their_expert() -> None:

@@ -13,10 +13,21 @@ ALL = ("slice", None, None, None)
 # --- some elements of each row -------------------------------------------------------------------
 
 
+def symbols(*numbers):
+    """Return whether one of these numbers or Nones is a symbol of a proof.
+
+    Raises ValueError, which means "no match", if one is a size that a graph does not know.
+    """
+    found = [n for n in numbers if isinstance(n, Unresolved)]
+    if not all(isinstance(n, int) for n in found):
+        raise ValueError("a size is not known")
+    return bool(found)
+
+
 def span(size, start, stop, step=1):
     """Return `range(size)[start:stop:step]`; for symbols, a record of what it has."""
     step = 1 if step is None else step
-    if not any(isinstance(n, Unresolved) for n in (size, start, stop, step)):
+    if not symbols(size, start, stop, step):
         return range(size)[start:stop:step]
     if step < 1:
         raise ValueError("a step backwards")
@@ -226,10 +237,9 @@ def only(size, start, stop, stride):
     """
     if not all(n is None or isinstance(n, int) for n in (start, stop, stride)):
         raise ValueError("a bound is no integer")
-    if stride in (None, 1):
-        is_first = start is None or start + size <= 0
-        first = 0 if is_first else start if start >= 0 else start + size
-        last = size if stop is None or stop >= size else stop if stop >= 0 else stop + size
+    if symbols(size, start, stop, stride) and stride in (None, 1):
+        first = 0 if start is None else start if start >= 0 else start + size
+        last = size if stop is None else stop if stop >= 0 else stop + size
         if first + 1 != last or not 0 <= first < size:
             raise ValueError("not one item")
         return first
