@@ -16,9 +16,9 @@ Reference: TypeAlias = Callable[..., Any]
 
 
 def state_references(references: Mapping[str, Reference]) -> None:
-    """State what operators compute, by their names: `pypm prove` takes it for granted.
+    """State what operators compute: `pypm prove` takes it for granted.
 
-    A reference is a function of all arguments, in their order, in torch's operators and `opaque`. A
+    `references` has a reference by the name of each operator. It is a function of all arguments, in their order, in torch's operators and `opaque`. A
     parameter whose name begins with an underscore is not read. It returns what a functional call
     does: for an operator that writes, None and then each argument that is written.
     """
@@ -34,7 +34,10 @@ def stated_reference(name: str) -> Reference | None:
 
 
 def reference_in_proof(name: str) -> Reference | None:
-    """Return the reference of an operator where a rule's body runs for a proof; elsewhere None."""
+    """Return the reference of the operator `name` where a rule's body runs for a proof.
+
+    Elsewhere, and where none is stated, it returns None.
+    """
     trace = BODY_TRACE.get()
     if trace is None or trace.references is None or name not in _STATED:
         return None
