@@ -21,9 +21,9 @@ from pypm.kernels.support.steps import over_steps
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.loops import looped
+from pypm.laws.numbers import Size
 from pypm.laws.operators.parts import Pieces
 from pypm.laws.patterns.operator_dims import count_dims
-from pypm.laws.sizes import Size
 from pypm.torch_internals import OpOverload
 
 __all__ = ["SymbolicTensor", "formulas_of", "running", "tensor_of"]

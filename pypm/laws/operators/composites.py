@@ -16,8 +16,8 @@ from pypm.laws.algebra import (
     Shape,
     SizesDiffer,
 )
-from pypm.laws.operators.parts import Meaning, Site
 from pypm.laws.operators.reductions import logsumexp, matmul, mean, softmax, turned, var_mean
+from pypm.laws.operators.site import Meaning, Site
 from pypm.laws.operators.tensors import each, ratio, viewed
 
 __all__ = ["NORMS", "where"]
