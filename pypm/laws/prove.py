@@ -238,6 +238,7 @@ def _extent(
         if isinstance(side, Formula)
     }
     everything = [*proved, *(o for _, outcomes in lemmas.values() for o in outcomes)]
+    parts = [o.parts for o in everything if o.parts is not None]
     return ProofExtent(
         len(proved),
         len(lemmas),
@@ -245,6 +246,8 @@ def _extent(
         tuple(dict.fromkeys(c for o in everything for c in o.conditions)),
         tuple(sorted({name for o in everything for name in o.references})),
         any(o.kind == "bounded" for o in everything),
+        tuple(sorted({name for o in everything for name in o.limits})),
+        max(parts, default=None),
     )
 
 
