@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from pypm.core.operators import LITERAL
 from pypm.core.records import Record, mapped
 from pypm.fx import describe
-from pypm.fx.operators.references import opaque
+from pypm.fx.operators.body_trace import opaque
 from pypm.kernels.support.registration import reference_of
 from pypm.kernels.support.steps import over_steps
 from pypm.laws.algebra import Given, NoMeaning

@@ -9,7 +9,7 @@ from pypm.core.guards import Attribute, Equal, Expression, Reference
 from pypm.core.patterns import Definition
 from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED, VALUE, Value
-from pypm.lang.observers import steps_of
+from pypm.fx.values.observers import steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes
