@@ -7,12 +7,12 @@ smaller terms alone, so a proof that uses the meaning of its own calls is an ind
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Literal
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
-from pypm.lang.observers import steps_of
+from pypm.fx.values.observers import steps_of
 from pypm.laws.algebra import Given
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas
@@ -90,21 +90,30 @@ class Contracts:
         }
 
     def _mark(self, found: Mapping[Key, tuple[Lemma, list[Outcome]]]) -> None:
-        """Find the lemmas of which no way is possible."""
+        """Find the lemmas of which no way is possible: none that ends, as matches are finite."""
+        unknown = {key: some for key, (_, some) in found.items() if key not in self._impossible}
+        new = set(unknown)
         while True:
-            new = {
-                key
-                for key, (_, outcomes) in found.items()
-                if key not in self._impossible and all(map(self._is_impossible, outcomes))
-            }
-            if not new:
-                return
-            self._impossible |= new
-            self._never |= {key for key in new if all(map(self._is_never, found[key][1]))}
+            ends = {key for key in new if any(self._is_open(o, new) for o in unknown[key])}
+            if not ends:
+                break
+            new -= ends
+        self._impossible |= new
+        while True:
+            ends = {key for key in new if not all(self._is_never(o, new) for o in unknown[key])}
+            if not ends:
+                break
+            new -= ends
+        self._never |= new
 
-    def _is_never(self, outcome: Outcome) -> bool:
+    def _is_open(self, outcome: Outcome, excluded: Set[Key]) -> bool:
+        """Return whether a way is possible if these lemmas have none."""
         keys = {lemma.key for lemma in outcome.lemmas}
-        return outcome.kind == "impossible" or not keys.isdisjoint(self._never)
+        return not self._is_impossible(outcome) and keys.isdisjoint(excluded)
+
+    def _is_never(self, outcome: Outcome, excluded: Set[Key] = frozenset()) -> bool:
+        keys = {lemma.key for lemma in outcome.lemmas}
+        return outcome.kind == "impossible" or not keys.isdisjoint(self._never | excluded)
 
     def _is_impossible(self, outcome: Outcome) -> bool:
         return outcome.kind in ("impossible", "rejected") or any(

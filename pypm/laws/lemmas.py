@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from inspect import Parameter, signature
 from typing import Final, Literal, Protocol, TypeAlias
 
 from pypm.core.patterns import Definition
+from pypm.core.terms import Value
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.equations import Equation, compared, settled
 from pypm.laws.formulas import Formulas
@@ -30,6 +31,7 @@ __all__ = [
     "outcome_of",
     "takes",
     "tried",
+    "within",
 ]
 
 Key: TypeAlias = tuple[int, Signature]
@@ -65,6 +67,10 @@ class Outcome:
     references: frozenset[str] = frozenset()
     equation: Equation | None = None
     help: str = ""
+    limits: frozenset[str] = frozenset()
+    """Predicates whose numbers are taken to be their limit."""
+    parts: int | None = None
+    """The most parts of a list, if there are lists."""
 
     @property
     def lemmas(self) -> list[Lemma]:
@@ -120,7 +126,13 @@ def outcome_of(make: Make, choices: Choices) -> Outcome:
     except NoMeaning as missing:
         return Outcome("open", way, str(missing), help=missing.help)
     references = frozenset(equation.formulas.references)
-    return Outcome("proved", way, "", None, forms[0][1], references, equation)
+    proved = Outcome("proved", way, "", None, forms[0][1], references, equation)
+    return within(proved, equation.formulas.world)
+
+
+def within(outcome: Outcome, world: World) -> Outcome:
+    """Return an outcome with what the world of its values is restricted to."""
+    return replace(outcome, limits=frozenset(world.limits), parts=world.parts)
 
 
 class Declined(Exception):
@@ -166,7 +178,7 @@ def has_own_shape(definition: Definition) -> bool:
 
 
 @cache
-def _parameters(means: Callable[..., object]) -> Mapping[str, Parameter]:
+def _parameters(means: Callable[..., Value]) -> Mapping[str, Parameter]:
     try:
         return signature(means).parameters
     except (TypeError, ValueError):  # a function of torch, or the steps of a loop

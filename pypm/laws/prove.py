@@ -22,9 +22,10 @@ from pypm.laws.contracts import Contracts
 from pypm.laws.equations import DEADLINE, Equation, TimeIsUp, compared
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, has_own_shape, tried
+from pypm.laws.numbers import Size, is_number
 from pypm.laws.patterns.ways import Meant, Way, place_of
 from pypm.laws.refutation.refuting import CHECKS, SAMPLES, LawBroken, difference
-from pypm.laws.sizes import Size, World, is_number
+from pypm.laws.sizes import World
 from pypm.laws.verdicts import Law, Laws, Open, ProofExtent, Proved, Refuted
 
 __all__ = ["equations", "prove"]
@@ -237,6 +238,7 @@ def _extent(
         if isinstance(side, Formula)
     }
     everything = [*proved, *(o for _, outcomes in lemmas.values() for o in outcomes)]
+    parts = [o.parts for o in everything if o.parts is not None]
     return ProofExtent(
         len(proved),
         len(lemmas),
@@ -244,6 +246,8 @@ def _extent(
         tuple(dict.fromkeys(c for o in everything for c in o.conditions)),
         tuple(sorted({name for o in everything for name in o.references})),
         any(o.kind == "bounded" for o in everything),
+        tuple(sorted({name for o in everything for name in o.limits})),
+        max(parts, default=None),
     )
 
 

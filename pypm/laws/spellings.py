@@ -19,12 +19,13 @@ from pypm.laws.equations import Equation, TimeIsUp, settled
 from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import MOST_WAYS, Key, Lemma, Lemmas, Outcome, outcome_of
+from pypm.laws.lemmas import MOST_WAYS, Key, Lemma, Lemmas, Outcome, outcome_of, within
+from pypm.laws.numbers import Contradiction
 from pypm.laws.patterns.valuation import entered
 from pypm.laws.patterns.variables import is_several, parts_of
 from pypm.laws.patterns.ways import Choices, Entered, Impossible, NotMatched, Replay, Way
 from pypm.laws.signatures import FREE, Signature, instance, signature
-from pypm.laws.sizes import Contradiction, World
+from pypm.laws.sizes import World
 
 __all__ = ["Spelling", "Spellings"]
 
@@ -178,15 +179,17 @@ class Spellings:
     def _outcome(self, lemma: Lemma, choices: Choices, found: _Found) -> Outcome:
         """Return whether a way is possible; it is added if none stands for it."""
         way = Way(choices)
+        outcome = Outcome("proved", way)
 
         def build(world: World) -> Spelling:
-            nonlocal way
+            nonlocal way, outcome
             way = Way(choices)
             formulas = Formulas(world)
             given = instance(lemma.given, formulas)
             start = world.count, world.numbers
             made = entered(lemma, given, way, formulas, self._lemmas)
             bound = signature(made.values)
+            outcome = within(Outcome("proved", way), world)
             return Spelling(lemma, choices.taken, bound, start, dict(world.assumptions))
 
         try:
@@ -197,7 +200,6 @@ class Spellings:
             return Outcome("rejected", way, str(why))
         except NoMeaning as missing:
             return Outcome("open", way, str(missing))
-        outcome = Outcome("proved", way)
         if not self._lemmas.possible([outcome]):
             return Outcome("impossible", way)
         return self._placed(new, outcome, found)

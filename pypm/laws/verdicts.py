@@ -39,6 +39,10 @@ class ProofExtent:
     """Kernels that are taken to compute their references."""
     is_bounded: bool
     """True if a recursive pattern without a meaning was entered to depth 1 alone."""
+    limits: tuple[str, ...] = ()
+    """Predicates whose numbers are taken to be their limit, such as minus infinity."""
+    parts: int | None = None
+    """The most parts of the lists that names stand for, such as steps; None if there are none."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,10 @@ def extent(scope: ProofExtent) -> str:
     parts = [f"all sizes of rank {ranks}", f"{scope.cases} cases by {scope.lemmas} lemmas"]
     if scope.is_bounded:
         parts.append("recursion to depth 1")
+    if scope.parts is not None:
+        parts.append(f"lists of at most {scope.parts} parts".replace("1 parts", "1 part"))
+    if scope.limits:
+        parts.append("the limit for numbers of " + ", ".join(scope.limits))
     if scope.assumed:
         parts.append("assuming the reference of " + ", ".join(scope.assumed))
     if scope.conditions:
