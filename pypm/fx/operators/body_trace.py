@@ -103,8 +103,9 @@ def state_references(references: Mapping[str, Reference]) -> None:
     """State what operators compute: `pypm prove` takes it for granted.
 
     `references` has a function for the name of each operator, in torch's operators and `opaque`. It
-    takes all arguments, in their order; a parameter whose name begins with an underscore is not read. It returns what a functional call
-    does: for an operator that writes, None and then each argument that is written.
+    takes all arguments, in their order; a parameter whose name begins with an underscore is not
+    read. It returns what a functional call does: for an operator that writes, None and then each
+    argument that is written.
     """
     _STATED.update(references)
 
