@@ -160,7 +160,7 @@ class Formulas:
         self.loops: list[Given] = []
         """The loops over a symbolic number of steps."""
         self.declined = ""
-        """Why the reading of a match declines, though its body may run."""
+        """The reason for which the reading of a match declines, though its body may run."""
         self.reads = 0
         self._names: set[str] = set()
         self._evaluation = FormulaValues(

@@ -33,7 +33,7 @@ _NUMBERS: Final[dict[Part, int]] = {}
 
 @dataclass(eq=False)
 class Loop:
-    """What a step makes of any states: both as formulas of variables and of the step's number."""
+    """The result and the states of a step, as formulas of variables and of the step's number."""
 
     before: tuple[Formula, ...]
     """The states before the first step."""

@@ -1,4 +1,4 @@
-"""What patterns mean, by the word of their authors: torch code, run on symbolic tensors."""
+"""Meanings of patterns, by the word of their authors: torch code, run on symbolic tensors."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Assumed(Exception):
         super().__init__(", ".join(f"{shown(factor(of))} = {shown(n)}" for of, n in forms.items()))
         self.forms = forms
         self.condition = condition
-        """What is so by no guard, but for code that divides."""
+        """Facts that are so by no guard, but for code that divides."""
 
 
 class Contradiction(Exception):

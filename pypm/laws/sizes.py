@@ -73,7 +73,7 @@ class World:
     plain: dict[float, Poly] = field(default_factory=dict)
     """Plain numbers that are taken for the symbols whose samples they are."""
     has_choices: bool = False
-    """Whether the rank of a tensor was chosen."""
+    """True if the rank of a tensor was chosen."""
     count: int = 0
     numbers: int = 0
     places: int = 0

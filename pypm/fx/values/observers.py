@@ -122,7 +122,7 @@ def steps_of(means: Value) -> Repeats | None:
 
 
 RESULT: Final = "result"
-"""What a step returns, as the name of a state after it."""
+"""The result of a step, as the name of a state after it."""
 
 
 @dataclass(frozen=True, eq=False)

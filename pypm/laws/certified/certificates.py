@@ -29,7 +29,7 @@ class Certificate:
     queries: tuple[str, ...]
     """A line for each element of a result, to which the oracle answers `accepted`."""
     missing: str = ""
-    """Why the equation cannot be written; "" if it can."""
+    """The reason for which the equation cannot be written; "" if it can."""
 
 
 @dataclass(frozen=True)

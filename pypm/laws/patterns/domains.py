@@ -150,7 +150,7 @@ class ListOf:
 
 @dataclass(frozen=True, eq=False)
 class MeantBy:
-    """What a pattern means for arguments of some domains."""
+    """The meaning of a pattern for arguments of some domains."""
 
     definition: Definition
     arguments: tuple[Domain, ...]

@@ -20,7 +20,7 @@ STEPS: Final = "steps"
 
 @dataclass(eq=False)
 class Group:
-    """What an observer returns for values that one call binds."""
+    """The results of an observer for values that one call binds."""
 
     by: Callable[..., Given]
     tensors: tuple[Formula | None, ...]

@@ -1,4 +1,4 @@
-"""What all parts of a valuation share: its way, what is known so far, and what others ask for."""
+"""All that parts of a valuation share: its way, what is known so far, and what others ask for."""
 
 from __future__ import annotations
 

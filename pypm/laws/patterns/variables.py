@@ -78,9 +78,9 @@ class Variables:
         self._fields: dict[tuple[WayName, str], Given] = {}
         """Fields of records."""
         self._is_plain = True
-        """Whether the constants of records are the first of those that they may be."""
+        """True if the constants of records are the first of those that they may be."""
         self.are_alike = False
-        """Whether all tensors have that rank."""
+        """True if all tensors have that rank."""
 
     def _pick(self, options: Sequence[Given], label: str) -> Given:
         return options[0] if len(options) == 1 else self._choices.pick(lambda: options, label)

@@ -1,4 +1,4 @@
-"""What the patterns of attention mean: scores after steps, heads in a layout, weights, products.
+"""The meanings of patterns of attention: scores after steps, heads in a layout, weights, products.
 
 A number that is filled in so low that it hides a key is minus infinity here; see `hides`.
 """

@@ -1,4 +1,4 @@
-"""What vLLM's operators compute, as `pypm prove` takes it for granted, over the real numbers.
+"""The results of vLLM's operators, as `pypm prove` takes it for granted, over the real numbers.
 
 The fused ones compute what those do that they fuse: a kernel with groups has a least scale of its
 own, which is left out. Of groups, of values packed into bytes and of rotary embeddings is known
