@@ -22,7 +22,7 @@ BUDGETS: Final[Mapping[str, int]] = {
     "class names in two modules or more": 2,
     "functions of more than 8 parameters": 25,
     "functions of more than 60 lines": 0,
-    "`object` in signatures": 294,
+    "`object` in signatures": 289,
 }
 """The most of each measure in `pypm/`: lower one when it has shrunk, and argue for more."""
 

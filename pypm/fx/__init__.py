@@ -1,12 +1,14 @@
 """Torch graphs: their operators as terms, and matches found, judged and replaced in them."""
 
 from pypm.core.operators import GETITEM, LITERAL
+from pypm.core.terms import Unresolved
 from pypm.fx.explaining.explain import explain
 from pypm.fx.explaining.explanation import Explanation
 from pypm.fx.explaining.near_misses import NearMisses
 from pypm.fx.matching.find import find
 from pypm.fx.matching.match import Match, Reading
 from pypm.fx.matching.program import program_of
+from pypm.fx.operators.body_trace import opaque, reference_in_proof, state_references
 from pypm.fx.operators.declarations import declare
 from pypm.fx.operators.dialects import (
     EXPORT,
@@ -19,7 +21,6 @@ from pypm.fx.operators.dialects import (
     Dialect,
 )
 from pypm.fx.operators.namespaces import Namespace, aten, prims
-from pypm.fx.operators.references import opaque, reference_in_proof, state_references
 from pypm.fx.partition import Partition, partition
 from pypm.fx.reporting.appraisal import Appraisal
 from pypm.fx.reporting.recording import Recording
@@ -30,6 +31,7 @@ from pypm.fx.subject.calls import describe
 from pypm.fx.suggesting.suggest import Suggestion, suggest, suggest_function
 from pypm.fx.tracing.kernel_contract import UnsupportedType, expect, trained
 from pypm.fx.values.metadata import metadata
+from pypm.fx.values.observers import RESULT, Repeats, hiding, observer, refines
 from pypm.fx.values.size_comparison import (
     is_known_scalar,
     is_scalar,
@@ -47,6 +49,7 @@ __all__ = [
     "POST_GRAD",
     "PRE_GRAD",
     "PROGRAM",
+    "RESULT",
     "TORCH",
     "Appraisal",
     "Candidate",
@@ -59,8 +62,10 @@ __all__ = [
     "Partition",
     "Reading",
     "Recording",
+    "Repeats",
     "Report",
     "Suggestion",
+    "Unresolved",
     "UnsupportedType",
     "aten",
     "declare",
@@ -70,15 +75,18 @@ __all__ = [
     "explain",
     "find",
     "first",
+    "hiding",
     "is_known_scalar",
     "is_scalar",
     "known_to_hold",
     "metadata",
+    "observer",
     "opaque",
     "partition",
     "prims",
     "program_of",
     "reference_in_proof",
+    "refines",
     "rewrite",
     "rewrite_graph",
     "same_shape",

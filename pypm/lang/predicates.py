@@ -17,16 +17,16 @@ __all__ = ["condition", "predicate"]
 
 
 @overload
-def predicate(function: Callable[..., object]) -> Function: ...
+def predicate(function: Callable[..., Value]) -> Function: ...
 
 
 @overload
-def predicate(*, limit: float) -> Callable[[Callable[..., object]], Function]: ...
+def predicate(*, limit: float) -> Callable[[Callable[..., Value]], Function]: ...
 
 
 def predicate(
-    function: Callable[..., object] | None = None, *, limit: float | None = None
-) -> Function | Callable[[Callable[..., object]], Function]:
+    function: Callable[..., Value] | None = None, *, limit: float | None = None
+) -> Function | Callable[[Callable[..., Value]], Function]:
     """Return a function that guards and expressions can call.
 
     Arguments:
@@ -96,7 +96,7 @@ _HELP: Final = (
 
 
 def _mistake(
-    function: Callable[..., object],
+    function: Callable[..., Value],
     arguments: Sequence[Value],
     what: str,
     help: str,
@@ -111,7 +111,7 @@ def _mistake(
     )
 
 
-def _place(function: Callable[..., object], error: Exception | None) -> Span | None:
+def _place(function: Callable[..., Value], error: Exception | None) -> Span | None:
     """Return the span at which a function raised an error; without one, that of its first line."""
     code = getattr(function, "__code__", None)
     if code is None:

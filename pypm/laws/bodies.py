@@ -17,7 +17,7 @@ from pypm.laws.algebra import Given, Indivisible, NoMeaning, SizesDiffer
 from pypm.laws.formulas import Formulas
 from pypm.laws.lemmas import Declined
 from pypm.laws.matches import match_of
-from pypm.laws.sizes import Assumed, Contradiction
+from pypm.laws.numbers import Assumed, Contradiction
 from pypm.laws.tracing import formulas_of, running, tensor_of
 
 __all__ = ["UNSURE", "replaced"]

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
-from pypm.lang.observers import steps_of
+from pypm.fx.values.observers import steps_of
 from pypm.laws.algebra import Given
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, Formulas

@@ -16,8 +16,9 @@ from pypm.laws.forms.printing import shown
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.numbers import Assumed, Contradiction, form_of
 from pypm.laws.patterns.ways import Choices, Impossible, NotMatched
-from pypm.laws.sizes import Assumed, Contradiction, World, form_of
+from pypm.laws.sizes import World
 from pypm.laws.verdicts import Parted
 
 __all__ = ["DEADLINE", "Equation", "TimeIsUp", "compared", "settled"]

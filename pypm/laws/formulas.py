@@ -10,10 +10,11 @@ from typing import Final
 from pypm.laws.algebra import Algebra, Given, Index, Indexed, NoMeaning, Scalar, Shape, SizesDiffer
 from pypm.laws.forms.polynomials import Poly, factor, indicator, rational
 from pypm.laws.forms.symbolic import SymbolicAlgebra
+from pypm.laws.numbers import Size, form_of, is_number
 from pypm.laws.operators.meanings import KINDS, MEANINGS, MOVES
-from pypm.laws.operators.parts import Site
+from pypm.laws.operators.site import Site
 from pypm.laws.result_shapes import result_shape
-from pypm.laws.sizes import Size, World, form_of, is_number
+from pypm.laws.sizes import World
 
 __all__ = ["ANYTHING", "Formula", "FormulaValues", "Formulas"]
 

@@ -9,6 +9,7 @@ from inspect import Parameter, signature
 from typing import Final, Literal, Protocol, TypeAlias
 
 from pypm.core.patterns import Definition
+from pypm.core.terms import Value
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.equations import Equation, compared, settled
 from pypm.laws.formulas import Formulas
@@ -177,7 +178,7 @@ def has_own_shape(definition: Definition) -> bool:
 
 
 @cache
-def _parameters(means: Callable[..., object]) -> Mapping[str, Parameter]:
+def _parameters(means: Callable[..., Value]) -> Mapping[str, Parameter]:
     try:
         return signature(means).parameters
     except (TypeError, ValueError):  # a function of torch, or the steps of a loop

@@ -20,7 +20,7 @@ from pypm.laws.forms.polynomials import Factor, Part, Poly, factor, rational
 from pypm.laws.forms.sums import renamed
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.formulas import Formula, Formulas, FormulaValues
-from pypm.laws.sizes import Size, SymbolicNumber, form_of
+from pypm.laws.numbers import Size, SymbolicNumber, form_of
 
 __all__ = ["STEP", "Loop", "looped"]
 

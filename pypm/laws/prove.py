@@ -22,9 +22,10 @@ from pypm.laws.contracts import Contracts
 from pypm.laws.equations import DEADLINE, Equation, TimeIsUp, compared
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, has_own_shape, tried
+from pypm.laws.numbers import Size, is_number
 from pypm.laws.patterns.ways import Meant, Way, place_of
 from pypm.laws.refutation.refuting import CHECKS, SAMPLES, LawBroken, difference
-from pypm.laws.sizes import Size, World, is_number
+from pypm.laws.sizes import World
 from pypm.laws.verdicts import Law, Laws, Open, ProofExtent, Proved, Refuted
 
 __all__ = ["equations", "prove"]

@@ -14,8 +14,9 @@ from pypm.core.terms import UNDEFINED, exact
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.polynomials import Factor, Poly, rational
 from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.numbers import Real, Size, form_of
 from pypm.laws.patterns.hidden import Group, Hidden
-from pypm.laws.sizes import Real, Size, World, form_of
+from pypm.laws.sizes import World
 
 __all__ = ["FREE", "Signature", "instance", "signature", "signed"]
 

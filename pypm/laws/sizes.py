@@ -1,53 +1,41 @@
-"""Sizes and numbers that are symbols, for ordinary Python code: each carries a sample and its form.
-
-Code that computes with a `Size` or a `Real` also computes its form, a polynomial. A comparison
-comes out as it does for the sample, and is recorded as a condition.
-"""
+"""The symbols of one equation: what they have to be, and their samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final, Self, TypeAlias
+from typing import Final
 
 import torch
 
 from pypm.core.guards import Guard
-from pypm.core.terms import Unresolved, Value
+from pypm.core.terms import Value
 from pypm.laws.forms.equal import ones, solutions, without_common
 from pypm.laws.forms.functions import power
 from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, rational
 from pypm.laws.forms.printing import shown
-from pypm.laws.forms.symbolic import exact, quotient
-from pypm.laws.samples import SAMPLES, SMALL, as_symbols, symbol_of
+from pypm.laws.numbers import (
+    Assumed,
+    Contradiction,
+    Real,
+    Size,
+    SymbolicNumber,
+    as_symbols,
+    form_of,
+    is_number,
+)
 
-__all__ = [
-    "SIGNS",
-    "Assumed",
-    "Contradiction",
-    "Real",
-    "Size",
-    "SymbolicNumber",
-    "World",
-    "form_of",
-    "is_number",
-]
+__all__ = ["SIGNS", "World", "is_of_items"]
 
-
-class Assumed(Exception):
-    """Symbols have to be these polynomials: all is computed again so."""
-
-    def __init__(self, forms: Mapping[Factor, Poly], condition: str = "") -> None:
-        super().__init__(", ".join(f"{shown(factor(of))} = {shown(n)}" for of, n in forms.items()))
-        self.forms = forms
-        self.condition = condition
-        """What is so by no guard, but for code that divides."""
-
-
-class Contradiction(Exception):
-    """Two values that have to be equal are not, or not by what is known here."""
+SAMPLES: Final = (
+    (1031, 1033, 1039, 1049, 1051, 1061, 1063, 1069, 1087, 1091, 1093, 1097, 1103, 1109, 1117),
+    (1511, 1523, 1531, 1543, 1549, 1553, 1559, 1567, 1571, 1579, 1583, 1597, 1601, 1607, 1609),
+)
+"""Samples of sizes: different primes, for each of two runs."""
+SMALL: Final = 3, 2
+"""Samples of a size that is small."""
 
 
 @dataclass
@@ -275,187 +263,3 @@ OPPOSITES: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "!=", "!=":
 def is_of_items(form: Poly) -> bool:
     """Return whether a form has no symbols but numbers of items."""
     return all(str(of[1]).startswith("p") for m in form.terms for of, _ in m)
-
-
-def is_number(value: Value) -> bool:
-    """Return whether a value is a number, maybe a symbol, and no truth value."""
-    return isinstance(value, (int, float, Fraction, Poly)) and not isinstance(value, bool)
-
-
-def form_of(value: Value) -> Poly:
-    """Return the form of a number. Raises Contradiction for other values."""
-    if isinstance(value, (Size, Real)):
-        return value.form
-    if isinstance(value, Poly):
-        return value
-    found = symbol_of(value) if isinstance(value, (int, float)) else None
-    if found is not None:
-        return found
-    if isinstance(value, float):
-        return exact(value)
-    if isinstance(value, (int, Fraction)) and not isinstance(value, bool):
-        return rational(value)
-    raise Contradiction(f"{value!r} is no number")
-
-
-_Compare: TypeAlias = Callable[["SymbolicNumber", Value], bool]
-
-
-def _comparison(name: str, sign: str, opposite: str) -> _Compare:
-    def compare(self: SymbolicNumber, other: Value) -> bool:
-        base = int if isinstance(self, int) else float
-        known = getattr(base, name)(self, other)
-        if known is NotImplemented:
-            return NotImplemented  # type: ignore[no-any-return]
-        found = bool(known)
-        if sign in ("=", "!=") and found is (sign == "!="):
-            self.world.unequal.append((self, other))
-        if is_number(other) and (self.form - form_of(other)).constant is None:
-            self.world.note(self, sign if found else opposite, other)
-        return found
-
-    return compare
-
-
-class SymbolicNumber(Unresolved):
-    """A number with a form."""
-
-    world: World
-    form: Poly
-
-    @property
-    def sample(self) -> float:
-        """The number itself."""
-        return int(self) if isinstance(self, int) else float(self)  # type: ignore[arg-type]
-
-    __hash__ = object.__hash__
-
-    def equals(self, other: Value) -> bool | None:
-        """Return whether this equals another value for all samples; None if for some."""
-        if not is_number(other):
-            return False
-        left = self.form - form_of(other)
-        if not left.terms:
-            return True
-        return False if left.constant is not None else None
-
-    def less(self, other: Value) -> bool | None:
-        """Return whether the sample is below another value."""
-        return bool(self < other) if is_number(other) else None
-
-    def greater(self, other: Value) -> bool | None:
-        """Return whether the sample is above another value."""
-        return bool(self > other) if is_number(other) else None
-
-    __lt__ = _comparison("__lt__", "<", ">=")
-    __le__ = _comparison("__le__", "<=", ">")
-    __gt__ = _comparison("__gt__", ">", "<=")
-    __ge__ = _comparison("__ge__", ">=", "<")
-    __eq__ = _comparison("__eq__", "=", "!=")
-    __ne__ = _comparison("__ne__", "!=", "=")
-
-
-def _arithmetic(
-    combine: Callable[[Poly, Poly], Poly], swapped: bool = False
-) -> Callable[..., Value]:
-    def method(self: SymbolicNumber, other: Value) -> Value:
-        if not is_number(other):
-            return NotImplemented
-        a, b = (form_of(other), self.form) if swapped else (self.form, form_of(other))
-        floats = isinstance(self, float) or isinstance(other, float)
-        form = combine(a, b)
-        return self.world.number(form) if floats else self.world.sized(form)
-
-    return method
-
-
-def _ratio(a: Poly, b: Poly) -> Poly:
-    return a * power(b, -1)
-
-
-class Size(SymbolicNumber, int):
-    """The size of a dimension, or an integer computed from sizes."""
-
-    def __new__(cls, world: World, sample: int, form: Poly) -> Self:
-        found = int.__new__(cls, sample)
-        found.world, found.form = world, form
-        return found
-
-    __hash__ = int.__hash__
-    __add__ = __radd__ = _arithmetic(lambda a, b: a + b)  # type: ignore[assignment]
-    __mul__ = __rmul__ = _arithmetic(lambda a, b: a * b)  # type: ignore[assignment]
-    __sub__ = _arithmetic(lambda a, b: a - b)  # type: ignore[assignment]
-    __rsub__ = _arithmetic(lambda a, b: a - b, swapped=True)  # type: ignore[assignment]
-
-    def __neg__(self) -> Size:
-        return self.world.sized(-self.form)
-
-    def __truediv__(self, other: Value) -> Real:
-        return self.world.number(_ratio(self.form, form_of(other)))
-
-    def __rtruediv__(self, other: Value) -> Real:
-        return self.world.number(_ratio(form_of(other), self.form))
-
-    def __pow__(self, other: Value) -> Real | Size:  # type: ignore[override]
-        exponent = form_of(other).constant
-        if exponent is None:
-            raise Contradiction("an exponent that is a symbol")
-        form = power(self.form, exponent)
-        return self.world.number(form) if isinstance(other, float) else self.world.sized(form)
-
-    def bit_length(self) -> int:
-        """Return the number of bits of the sample, whose limits become conditions."""
-        found = int(self).bit_length()
-        _ = 2**found > self >= 2 ** (found - 1)
-        return found
-
-    def __floordiv__(self, other: Value) -> Size:
-        return self.world.sized(self._divided(other)[0])
-
-    def __mod__(self, other: Value) -> Size:
-        return self.world.sized(self._divided(other)[1])
-
-    def __rfloordiv__(self, other: Value) -> Size:
-        return self.world.sized(form_of(other)).__floordiv__(self)
-
-    def __rmod__(self, other: Value) -> Size:
-        return self.world.sized(form_of(other)).__mod__(self)
-
-    def _divided(self, other: Value) -> tuple[Poly, Poly]:
-        """Return quotient and rest; a symbol that is divided is a product, and leaves none."""
-        by = form_of(other)
-        whole, rest = quotient(self.form, by)
-        if not rest.terms or rest.constant is not None:
-            return whole, rest
-        if len(rest.terms) == 1:
-            ((monomial, _),) = rest.terms.items()
-            for of, exponent in monomial:
-                if (
-                    exponent == 1
-                    and of[0] == "size"
-                    and not self.world.is_frozen(of)
-                    and not any(g == of for m in by.terms for g, _ in m)
-                ):
-                    condition = f"{shown(by)} divides {of[1]}" * self.world.divides
-                    raise Assumed({of: by * factor(("size", f"{of[1]}'"))}, condition)
-        raise Contradiction(f"{shown(self.form)} divided by {shown(by)}")
-
-
-class Real(SymbolicNumber, float):
-    """A number that is no size, such as an eps."""
-
-    def __new__(cls, world: World, sample: float, form: Poly) -> Self:
-        found = float.__new__(cls, sample)
-        found.world, found.form = world, form
-        return found
-
-    __hash__ = float.__hash__
-    __add__ = __radd__ = _arithmetic(lambda a, b: a + b)  # type: ignore[assignment]
-    __mul__ = __rmul__ = _arithmetic(lambda a, b: a * b)  # type: ignore[assignment]
-    __sub__ = _arithmetic(lambda a, b: a - b)  # type: ignore[assignment]
-    __rsub__ = _arithmetic(lambda a, b: a - b, swapped=True)  # type: ignore[assignment]
-    __truediv__ = _arithmetic(_ratio)  # type: ignore[assignment]
-    __rtruediv__ = _arithmetic(_ratio, swapped=True)  # type: ignore[assignment]
-
-    def __neg__(self) -> Real:
-        return self.world.number(-self.form)

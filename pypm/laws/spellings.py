@@ -20,11 +20,12 @@ from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import MOST_WAYS, Key, Lemma, Lemmas, Outcome, outcome_of, within
+from pypm.laws.numbers import Contradiction
 from pypm.laws.patterns.valuation import entered
 from pypm.laws.patterns.variables import is_several, parts_of
 from pypm.laws.patterns.ways import Choices, Entered, Impossible, NotMatched, Replay, Way
 from pypm.laws.signatures import FREE, Signature, instance, signature
-from pypm.laws.sizes import Contradiction, World
+from pypm.laws.sizes import World
 
 __all__ = ["Spelling", "Spellings"]
 

@@ -15,15 +15,15 @@ from torch.overrides import TorchFunctionMode
 from pypm.core.operators import LITERAL
 from pypm.core.records import Record, mapped
 from pypm.fx import describe
-from pypm.fx.operators.references import opaque
+from pypm.fx.operators.body_trace import opaque
 from pypm.kernels.support.registration import reference_of
 from pypm.kernels.support.steps import over_steps
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.loops import looped
+from pypm.laws.numbers import Size
 from pypm.laws.operators.parts import Pieces
 from pypm.laws.patterns.operator_dims import count_dims
-from pypm.laws.sizes import Size
 from pypm.torch_internals import OpOverload
 
 __all__ = ["SymbolicTensor", "formulas_of", "running", "tensor_of"]

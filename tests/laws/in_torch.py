@@ -14,9 +14,9 @@ from pypm.fx.operators.schemas import packet
 from pypm.fx.tracing.templates import build
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import ANYTHING, Formula
+from pypm.laws.numbers import form_of, is_number
 from pypm.laws.refutation.floats import Floats
 from pypm.laws.refutation.refuting import LawBroken, Sampled, drawn_bit, drawn_float, sizes_of
-from pypm.laws.sizes import form_of, is_number
 
 
 class InTorch:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from pypm import decline, let, pattern, record, rule, var
-from pypm.fx import aten
+from pypm.fx import aten, hiding
 from pypm.kernels.rnn import rnn
-from pypm.lang.observers import hiding
 from pypm.laws.verdicts import Open, Proved, Refuted
 from pypm.rules.loops.folds import State
 from pypm.rules.replacement.items import lined_up

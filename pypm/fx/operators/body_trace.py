@@ -1,15 +1,21 @@
-"""The trace of a rule's body that is under way, and calls of torch's operators in that body."""
+"""The trace of a rule's body that is under way: calls of torch's operators in it, and references of
+kernels that others wrote, as proofs take them for granted.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
 from types import CodeType
-from typing import Final
+from typing import Final, TypeAlias
 
 import torch
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
+from pypm.core.terms import Value
 from pypm.diagnostics import Span
 
 __all__ = [
@@ -18,7 +24,12 @@ __all__ = [
     "DeclineDropped",
     "Expected",
     "NothingReturned",
+    "Reference",
     "call_packet",
+    "opaque",
+    "reference_in_proof",
+    "state_references",
+    "stated_reference",
 ]
 
 
@@ -80,3 +91,49 @@ def call_packet(name: str, *arguments: object, **keywords: object) -> object:
             f"call `torch.ops.{name}` here"
         )
     return getattr(getattr(torch.ops, namespace), bare)(*arguments, **keywords)
+
+
+# --- references ---------------------------------------------------------------------------------
+
+
+Reference: TypeAlias = Callable[..., Value]
+
+
+def state_references(references: Mapping[str, Reference]) -> None:
+    """State what operators compute, by their names: `pypm prove` takes it for granted.
+
+    A reference is a function of all arguments, in their order, in torch's operators and `opaque`. A
+    parameter whose name begins with an underscore is not read. It returns what a functional call
+    does: for an operator that writes, None and then each argument that is written.
+    """
+    _STATED.update(references)
+
+
+_STATED: Final[dict[str, Reference]] = {}
+
+
+def stated_reference(name: str) -> Reference | None:
+    """Return the reference of the operator of this name, or None."""
+    return _STATED.get(name)
+
+
+def reference_in_proof(name: str) -> Reference | None:
+    """Return the reference of an operator where a rule's body runs for a proof; elsewhere None."""
+    trace = BODY_TRACE.get()
+    if trace is None or trace.references is None or name not in _STATED:
+        return None
+    trace.references.add(name)
+    return _STATED[name]
+
+
+def opaque(name: str, like: Tensor, *operands: Tensor | float | None) -> Tensor:
+    """Return a tensor of the shape of `like`, of which is known only that operands determine it.
+
+    It is for references: the same name and the same operands are the same tensor. Raises TypeError
+    outside of proofs.
+    """
+    given = (like, *operands)
+    if not has_torch_function(given):
+        raise TypeError(f"`{name}` is known to proofs alone")
+    found: Tensor = handle_torch_function(opaque, given, name, like, *operands)
+    return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, TypeAlias
 
-from pypm.laws.algebra import NoMeaning
+from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.polynomials import MINUS_INFINITY, Factor, Poly, factor, of_key, rational
 from pypm.laws.forms.symbolic import SymbolicAlgebra, exact
 
@@ -110,16 +110,16 @@ class RawAlgebra:
 
     def __init__(self, indices: SymbolicAlgebra) -> None:
         self._indices = indices
-        self._numbers: dict[tuple[object, ...], int] = {}
+        self._numbers: dict[tuple[Given, ...], int] = {}
         self._places: list[Raw] = []
         self.divided = indices.divided
         self.split = indices.split
 
-    def _named(self, kind: str, *name: object) -> str:
+    def _named(self, kind: str, *name: Given) -> str:
         """Return the number of a name, in the order in which they are asked for."""
         return str(self._numbers.setdefault((kind, *name), len(self._numbers)))
 
-    def determining(self, *_: object) -> Sequence[Raw]:
+    def determining(self, *_: Given) -> Sequence[Raw]:
         """Raise NoMeaning: certificates know no function without laws."""
         raise NoMeaning("a function without laws")
 

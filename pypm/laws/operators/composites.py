@@ -16,8 +16,8 @@ from pypm.laws.algebra import (
     Shape,
     SizesDiffer,
 )
-from pypm.laws.operators.parts import Meaning, Site
 from pypm.laws.operators.reductions import logsumexp, matmul, mean, softmax, turned, var_mean
+from pypm.laws.operators.site import Meaning, Site
 from pypm.laws.operators.tensors import each, ratio, viewed
 
 __all__ = ["NORMS", "where"]
@@ -192,16 +192,16 @@ def _flash_gradients(
     q: Indexed,
     k: Indexed,
     v: Indexed,
-    out: Indexed,
-    sums: Indexed,
-    mask: Indexed | None = None,
-    *,
+    *others: Indexed,
     scale: Given = None,
     **attributes: Given,
 ) -> tuple[Indexed, ...]:
-    """Return the gradients of queries, keys and values, by the results of `_flash_attention`."""
+    """Return the gradients of queries, keys and values, by the results of `_flash_attention` and
+    its mask.
+    """
     a = c.algebra
-    scores = _scores(c, q, k, mask, scale=scale, **attributes)
+    out, sums, *masks = others
+    scores = _scores(c, q, k, *masks, scale=scale, **attributes)
     weights = Indexed(scores.shape, lambda p: a.exp(scores.value(*p) - sums.value(*p[:-1])))
     products = each(lambda x, y: x * y, grad, out)
     to_weights = matmul(c, grad, turned(v))

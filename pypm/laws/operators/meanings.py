@@ -17,8 +17,10 @@ import torch
 from pypm.laws.algebra import Algebra, Given, Indexed, NoMeaning, Scalar
 from pypm.laws.operators.composites import NORMS, where
 from pypm.laws.operators.orders import ORDERS
-from pypm.laws.operators.parts import MEANINGS_OF_PARTS, Meaning, Site
+from pypm.laws.operators.parts import MEANINGS_OF_PARTS
+from pypm.laws.operators.reads import MEANINGS_OF_READS
 from pypm.laws.operators.reductions import PRODUCTS, REDUCTIONS, larger
+from pypm.laws.operators.site import Meaning, Site
 from pypm.laws.operators.tensors import each
 
 __all__ = ["ELEMENTS", "KINDS", "MEANINGS", "MOVES"]
@@ -171,6 +173,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     **PRODUCTS,
     **NORMS,
     **MEANINGS_OF_PARTS,
+    **MEANINGS_OF_READS,
     **ORDERS,
 }
 """By the operator's name."""

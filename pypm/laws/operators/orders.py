@@ -11,7 +11,7 @@ from typing import Final
 
 from pypm.laws.algebra import Given, Index, Indexed, NoMeaning, Scalar, Shape
 from pypm.laws.forms.symbolic import SymbolicAlgebra
-from pypm.laws.operators.parts import Meaning, Site
+from pypm.laws.operators.site import Meaning, Site
 
 __all__ = ["ORDERS"]
 

@@ -1,17 +1,14 @@
-"""Meanings of operators that move elements, read them at indices, or make constants."""
+"""Meanings of operators that move elements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Final, TypeAlias
+from typing import Final
 
 import torch
 
 from pypm.fx.operators.arguments import CHILD
 from pypm.laws.algebra import (
-    Algebra,
     Given,
     Index,
     Indexed,
@@ -20,28 +17,11 @@ from pypm.laws.algebra import (
     Shape,
     SizesDiffer,
 )
-from pypm.laws.forms.orders import PROBE
-from pypm.laws.forms.symbolic import SymbolicAlgebra
-from pypm.laws.operators.tensors import broadcast, each, joined, part, permuted, ratio, viewed
+from pypm.laws.operators.reads import indexed
+from pypm.laws.operators.site import Meaning, Site
+from pypm.laws.operators.tensors import broadcast, joined, part, permuted, ratio, viewed
 
-__all__ = ["MEANINGS_OF_PARTS", "Meaning", "Pieces", "Site"]
-
-
-@dataclass(frozen=True)
-class Site:
-    """A call whose meaning is asked for."""
-
-    algebra: Algebra
-    shape: Shape
-    """The shape of the result, if that is one tensor."""
-    number: Callable[[Given], Scalar]
-    """The value of a number in an argument, which may be a symbol."""
-    size: Callable[[Given], Index]
-    """The size that a number in an argument is."""
-
-
-Meaning: TypeAlias = Callable[..., "Indexed | tuple[Indexed, ...]"]
-"""A function from a `Site`, operands and attributes to the result."""
+__all__ = ["MEANINGS_OF_PARTS", "Pieces", "kind_of"]
 
 
 def _same(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
@@ -256,7 +236,7 @@ def _got(
         if any(one not in (CHILD, ALL) for one in index):
             raise NoMeaning("an index of tensors and others")
         left = iter(tensors)
-        return _indexed(c, x, tuple(next(left) if one == CHILD else None for one in index))
+        return indexed(c, x, tuple(next(left) if one == CHILD else None for one in index))
     parts = list(index) if isinstance(index, tuple) and index[:1] != ("slice",) else [index]
     if "list" in parts or any(isinstance(one, Indexed) for one in parts):
         raise NoMeaning("an index that is a tensor or a list")
@@ -292,118 +272,7 @@ def _counted_up(c: Site, size: Index, index: Given) -> Index:
     return size + c.size(index) if index < 0 else c.size(index)
 
 
-# --- constants, and reads at indices -------------------------------------------------------------
-
-
-def _full(value: float) -> Callable[..., Indexed]:
-    return lambda c, *others, **attributes: Indexed(c.shape, lambda _: c.number(value))
-
-
-def _filled(c: Site, *others: Given, fill_value: Given = None, **attributes: Given) -> Indexed:
-    value = others[-1] if fill_value is None else fill_value
-    if isinstance(value, Indexed):
-        return broadcast(value, c.shape)
-    return Indexed(c.shape, lambda _: c.number(value))
-
-
-def _uninitialized(c: Site, *others: Given, **attributes: Given) -> Indexed:
-    def at(place: Shape) -> Scalar:
-        raise NoMeaning("memory that is not initialized")
-
-    return Indexed(c.shape, at)
-
-
-def _counted(
-    c: Site,
-    *others: Given,
-    start: Given = 0,
-    step: Given = 1,
-    **attributes: Given,
-) -> Indexed:
-    first, by = c.number(start or 0), c.number(step)
-    return Indexed(c.shape, lambda p: c.algebra.scalar(p[0]) * by + first)
-
-
-def _triangle(sign: int) -> Callable[..., Indexed]:
-    def meaning(c: Site, x: Indexed, *, diagonal: Given = 0) -> Indexed:
-        offset = c.size(diagonal)
-
-        def at(p: Shape) -> Scalar:
-            beyond = (p[-1] - p[-2] - offset) * sign
-            outside = c.algebra.positive(c.algebra.scalar(beyond))
-            return c.algebra.choose(outside, lambda: c.number(0), lambda: x.value(*p))
-
-        return Indexed(x.shape, at)
-
-    return meaning
-
-
-def _taken(c: Site, x: Indexed, index: Indexed, *, dim: int) -> Indexed:
-    def at(p: Shape) -> Scalar:
-        place = c.algebra.place(index.value(p[dim]))
-        return x.value(*p[:dim], place, *p[dim + 1 :])
-
-    return Indexed((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]), at)
-
-
-def _embedded(c: Site, weight: Indexed, index: Indexed, **_: Given) -> Indexed:
-    shape = (*index.shape, weight.shape[1])
-    return Indexed(shape, lambda p: weight.value(c.algebra.place(index.value(*p[:-1])), p[-1]))
-
-
-def _indexed(c: Site, x: Indexed, indices: tuple[Indexed | None, ...]) -> Indexed:
-    """Return `x[indices]`, where the indices are tensors side by side."""
-    dims = [d for d, index in enumerate(indices) if index is not None]
-    if not dims or dims != list(range(dims[0], dims[-1] + 1)):
-        raise NoMeaning("indices in dimensions that are apart")
-    given = [index for index in indices if index is not None]
-    if any(index.kind == "truth" for index in given):
-        raise NoMeaning("an index of truth values")
-    together = each(lambda *values: values, *given)
-    first, rank, a = dims[0], together.rank, c.algebra
-    if isinstance(a, SymbolicAlgebra):
-        for dim, index in zip(dims, given, strict=True):
-            a.note_place(index.value(*(PROBE,) * index.rank), x.shape[dim])
-
-    def counted_up(value: Scalar, size: Index) -> Index:
-        is_negative = a.positive(-value)
-        return a.place(a.choose(is_negative, lambda: value + a.scalar(size), lambda: value))
-
-    def at(p: Shape) -> Scalar:
-        values = together.value(*p[first : first + rank])
-        places = map(counted_up, values, x.shape[first:])
-        return x.value(*p[:first], *places, *p[first + rank :])
-
-    return Indexed((*x.shape[:first], *together.shape, *x.shape[dims[-1] + 1 :]), at)
-
-
-def _gathered(c: Site, x: Indexed, index: Indexed, *, dim: int, **_: Given) -> Indexed:
-    def at(p: Shape) -> Scalar:
-        return x.value(*p[:dim], c.algebra.place(index.value(*p)), *p[dim + 1 :])
-
-    return Indexed(index.shape, at)
-
-
-def _opaque(c: Site, *operands: Indexed, name: str, given: tuple[Given, ...]) -> Indexed:
-    """Return a function of tensors and numbers without laws."""
-    a = c.algebra
-
-    def of(x: Indexed) -> list[Scalar]:
-        inside = a.determining(x.shape, lambda place: x.value(*place))
-        return [*map(c.number, (x.rank, len(inside), *x.shape)), *inside]
-
-    @cache
-    def determining() -> Sequence[Scalar]:
-        return [*map(c.number, given), *(value for x in operands for value in of(x))]
-
-    def at(place: Shape) -> Scalar:
-        return a.function(name, *map(c.number, place), *determining())
-
-    return Indexed(c.shape, at)
-
-
 MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
-    "opaque": _opaque,
     **dict.fromkeys(("aten.clone", "aten.contiguous", "aten.alias", "aten.detach"), _same),
     "aten.lift_fresh_copy": _same,
     **dict.fromkeys(("aten.to", "aten._to_copy", "aten.type_as"), _cast),
@@ -433,15 +302,4 @@ MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
     **dict.fromkeys(("aten.pad", "aten.constant_pad_nd"), _padded),
     "aten.repeat": _repeated,
     "aten.repeat_interleave": _interleaved,
-    **dict.fromkeys(("aten.zeros", "aten.zeros_like", "aten.new_zeros"), _full(0)),
-    **dict.fromkeys(("aten.ones", "aten.ones_like", "aten.new_ones"), _full(1)),
-    **dict.fromkeys(("aten.full", "aten.full_like", "aten.new_full"), _filled),
-    **dict.fromkeys(("aten.empty", "aten.new_empty"), _uninitialized),
-    **dict.fromkeys(("aten.arange", "prims.iota"), _counted),
-    "aten.tril": _triangle(1),
-    "aten.triu": _triangle(-1),
-    "aten.index": _indexed,
-    "aten.index_select": _taken,
-    "aten.embedding": _embedded,
-    "aten.gather": _gathered,
 }

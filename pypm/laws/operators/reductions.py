@@ -16,7 +16,7 @@ from pypm.laws.algebra import (
     SizesDiffer,
 )
 from pypm.laws.operators.einsum import contracted
-from pypm.laws.operators.parts import Meaning, Site
+from pypm.laws.operators.site import Meaning, Site
 from pypm.laws.operators.tensors import each, matrix_product, reduced
 
 __all__ = [

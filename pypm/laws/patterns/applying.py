@@ -8,8 +8,8 @@ from typing import Final
 
 from pypm.core.guards import Attribute, Equal
 from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
+from pypm.fx.operators.body_trace import stated_reference
 from pypm.fx.operators.corrections import named
-from pypm.fx.operators.references import stated_reference
 from pypm.laws.algebra import Given
 from pypm.laws.formulas import ANYTHING, Formula
 from pypm.laws.operators.meanings import ELEMENTS

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 
 from pypm.core.operators import Operator
-from pypm.fx.operators.references import Reference
+from pypm.fx.operators.body_trace import Reference
 from pypm.laws.algebra import Given
 from pypm.laws.formulas import ANYTHING, Formulas
 from pypm.laws.patterns.ways import Argument, Tree

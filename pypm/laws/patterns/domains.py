@@ -156,7 +156,7 @@ class MeantBy:
     arguments: tuple[Domain, ...]
 
 
-def added(found: Domain, other: Mapping[object, object]) -> None:
+def added(found: Domain, other: Domain) -> None:
     """Add the values of a domain to another one."""
     for key, value in other.items():
         if key == LIST:
@@ -170,7 +170,7 @@ def added(found: Domain, other: Mapping[object, object]) -> None:
             found[key] = value
 
 
-def fields_in(domain: Mapping[object, object]) -> dict[str, Domain]:
+def fields_in(domain: Domain) -> dict[str, Domain]:
     """Return the domains of the fields of a record, by name."""
     found = domain.get(FIELDS, {})
     assert isinstance(found, dict)

@@ -21,6 +21,7 @@ from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
 from pypm.core.traverse import names as names_in
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula
+from pypm.laws.numbers import Assumed, Contradiction, form_of, is_number
 from pypm.laws.patterns.looping import binds
 from pypm.laws.patterns.subjects import (
     SHAPES,
@@ -34,7 +35,6 @@ from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, l
 from pypm.laws.patterns.valued import Valued
 from pypm.laws.patterns.variables import rank_of
 from pypm.laws.patterns.ways import Argument, Impossible, Meant, Names, NotMatched, Spelled, WayName
-from pypm.laws.sizes import Assumed, Contradiction, form_of, is_number
 
 __all__ = ["Guarding"]
 

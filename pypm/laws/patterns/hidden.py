@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Final
 
-from pypm.lang.observers import Unseen, ranks_of
+from pypm.fx.values.observers import Unseen, ranks_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.tracing import tensor_of

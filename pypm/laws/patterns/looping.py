@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
-from pypm.lang.observers import RESULT, hidden_by, steps_of
+from pypm.fx.values.observers import RESULT, hidden_by, steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula
 from pypm.laws.lemmas import Lemma

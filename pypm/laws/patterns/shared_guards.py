@@ -17,12 +17,11 @@ def shared_guards(definition: Definition) -> list[Guard]:
 
 def _needed(pattern: Pattern) -> list[Guard]:
     """Return the guards that hold in every match of a pattern, but those inside of its calls."""
-    match pattern:
-        case Mu() | Call():
-            return []
-        case Alt(left, right):
-            others = _needed(right)
-            return [guard for guard in _needed(left) if guard in others]
+    if isinstance(pattern, (Mu, Call)):
+        return []
+    if isinstance(pattern, Alt):
+        others = _needed(pattern.right)
+        return [guard for guard in _needed(pattern.left) if guard in others]
     found = _conjuncts(pattern.guard) if isinstance(pattern, Guarded) else []
     return [*found, *(guard for part in children(pattern) for guard in _needed(part))]
 

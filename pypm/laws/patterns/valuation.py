@@ -9,11 +9,12 @@ from pypm.core.guards import Attribute, Equal, Expression, Reference
 from pypm.core.patterns import Definition
 from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED, VALUE, Value
-from pypm.lang.observers import steps_of
+from pypm.fx.values.observers import steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes
 from pypm.laws.meanings_of_patterns import meaning_of
+from pypm.laws.numbers import is_number
 from pypm.laws.patterns.applying import Applying
 from pypm.laws.patterns.inversion import parts_of_expression
 from pypm.laws.patterns.looping import Looping
@@ -32,7 +33,6 @@ from pypm.laws.patterns.ways import (
     WayName,
 )
 from pypm.laws.signatures import signed
-from pypm.laws.sizes import is_number
 
 __all__ = ["Valuation", "entered"]
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Final
 
+from pypm.laws.algebra import Given
+
 __all__ = ["Floats"]
 
 FUNCTIONS: Final[dict[str, Callable[..., float]]] = {
@@ -74,7 +76,7 @@ class Floats:
         """Return a maximum."""
         return max(map(of, range(size)))
 
-    def determining(self, *_: object) -> Sequence[float]:
+    def determining(self, *_: Given) -> Sequence[float]:
         """Return nothing: functions without laws are not known."""
         return ()
 

@@ -8,8 +8,7 @@ search is repeated: the time to match grows with the number of steps.
 """
 
 from pypm import Pattern, let, pattern, record, var
-from pypm.fx import aten
-from pypm.lang.observers import RESULT, Repeats, observer
+from pypm.fx import RESULT, Repeats, aten, observer
 
 # --- lists of results ---------------------------------------------------------------------------
 

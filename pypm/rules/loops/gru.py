@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from pypm import RuleSet, decline, let, pattern, record, rule, var
-from pypm.fx import aten, same_size
+from pypm.fx import aten, hiding, observer, refines, same_size
 from pypm.kernels.gru import gru
 from pypm.kernels.support.devices import off_cpu
-from pypm.lang.observers import hiding, observer, refines
 from pypm.rules.loops.folds import Itself, Joined, Listed, State, gathered
 from pypm.rules.loops.lstm import Product
 from pypm.rules.loops.recurrences import SO_FEW

@@ -12,10 +12,9 @@ import math
 import torch.nn.functional as F
 
 from pypm import RuleSet, decline, let, pattern, record, rule, var
-from pypm.fx import aten, same_shape, same_size
+from pypm.fx import aten, hiding, observer, same_shape, same_size
 from pypm.kernels.rnn import rnn
 from pypm.kernels.support.devices import off_cpu
-from pypm.lang.observers import hiding, observer
 from pypm.rules.loops.folds import Joined, Listed, ListedBackwards, State, gathered
 from pypm.rules.loops.gru import Affine, Biased
 from pypm.rules.loops.recurrences import SO_FEW

@@ -1,7 +1,6 @@
 """Items of a tensor as replacements take them, and operands of a known shape."""
 
-from pypm.fx import same_shape
-from pypm.lang.observers import observer
+from pypm.fx import observer, same_shape
 
 
 def parts(x, of, steps):

@@ -65,27 +65,25 @@ def turned(x, positions, width, cache, is_neox):
     return opaque("turned", x, x, positions, cache, width, is_neox)
 
 
+def total(x, r):
+    """Return a sum of which one part may be None."""
+    return x if r is None else x + r
+
+
 def normed_by_rows(_q, x, w, _s, eps, _ub, r):
-    total = x if r is None else x + r
-    y = normed(total, w, eps)
-    return None, in_rows(y), scales_of(y), total
+    y = normed(total(x, r), w, eps)
+    return None, in_rows(y), scales_of(y), total(x, r)
 
 
-def normed_in_groups(_q, x, w, s, eps, _ub, r, columns, is_turned):
-    total = x if r is None else x + r
-    return None, *in_groups(normed(total, w, eps), s, columns, is_turned), total
-
-
-def heads_normed_and_turned(
-    qkv, queries, keys, _values, width, eps, q_w, k_w, cache, is_neox, positions, _forced
-):
+def of_heads(qkv, weights, width, eps, how):
+    """Return rows of heads, the first of them normed and then turned: as many by each weight."""
     parts, start = [], 0
-    for heads, w in ((queries, q_w), (keys, k_w)):
+    for heads, w in weights:
         part = qkv[:, start : start + heads * width]
         each = normed(part.reshape(-1, heads, width), w, eps).reshape(part.shape)
-        parts.append(turned(each, positions, width, cache, is_neox))
+        parts.append(how(each))
         start = start + heads * width
-    return None, torch.cat([*parts, qkv[:, start:]], -1)
+    return torch.cat([*parts, qkv[:, start:]], -1)
 
 
 state_references(
@@ -115,7 +113,9 @@ state_references(
             *(None, quantized(normed_sum(x, r, w, eps), scale), x + r),
         ),
         "_C.rms_norm_dynamic_per_token_quant": normed_by_rows,
-        "_C.rms_norm_per_block_quant": normed_in_groups,
+        "_C.rms_norm_per_block_quant": lambda _q, x, w, s, eps, _ub, r, columns, is_turned: (
+            *(None, *in_groups(normed(total(x, r), w, eps), s, columns, is_turned), total(x, r)),
+        ),
         "_C.silu_and_mul_quant": lambda _, x, scale: (None, quantized(gated(x), scale)),
         "_C.silu_and_mul_per_block_quant": lambda _, x, s, columns, _ub, is_turned: (
             *(None, *in_groups(gated(x), s, columns, is_turned)),
@@ -123,7 +123,15 @@ state_references(
         "_C.silu_and_mul_nvfp4_quant": lambda _q, s, x, scale: (
             *(None, *packed(gated(x), scale, True, s)),
         ),
-        "_C.fused_qk_norm_rope": heads_normed_and_turned,
+        "_C.fused_qk_norm_rope": (
+            lambda qkv, queries, keys, _n, width, eps, q_w, k_w, cache, is_neox, positions, _f: (
+                None,
+                of_heads(
+                    *(qkv, ((queries, q_w), (keys, k_w)), width, eps),
+                    lambda x: turned(x, positions, width, cache, is_neox),
+                ),
+            )
+        ),
         "vllm.flashinfer_fused_add_rms_norm_nvfp4_quant": (
             lambda _q, s, r, x, w, scale, _s, swizzled, eps: (
                 *(None, *packed(normed_sum(x, r, w, eps), scale, swizzled, s), x + r),

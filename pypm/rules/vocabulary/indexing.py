@@ -3,8 +3,7 @@
 from itertools import accumulate
 
 from pypm import let, pattern, predicate, record, var
-from pypm.core.terms import Unresolved
-from pypm.fx import GETITEM, aten
+from pypm.fx import GETITEM, Unresolved, aten
 from pypm.rules.vocabulary.shapes import NoOp, Reshape
 
 ALL = ("slice", None, None, None)
