@@ -21,7 +21,7 @@ from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
 from pypm.core.traverse import names as names_in
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula
-from pypm.laws.numbers import Contradiction, form_of, is_number
+from pypm.laws.numbers import Assumed, Contradiction, form_of, is_number
 from pypm.laws.patterns.looping import binds
 from pypm.laws.patterns.subjects import (
     SHAPES,
@@ -100,7 +100,7 @@ class Guarding(Valued):
                     if place not in self._ors:
                         self._ors[place] = self._pick((0, 1), "or")
                         self._way.sides.append(self._ors[place])
-                    self._guard((left, right)[self._ors[place]], names)
+                    self._side((left, right)[self._ors[place]], names)
                 elif not known:
                     self._guard(right, names)
                 return
@@ -131,6 +131,16 @@ class Guarding(Valued):
                 raise NotMatched("a guard")
             if compared > 1:
                 self._world.unknown.append(guard)
+
+    def _side(self, guard: Guard, names: Names) -> None:
+        """Make a side of a guard hold: by no size of an argument that is 1 for this side alone."""
+        try:
+            self._guard(guard, names)
+        except Assumed as assumed:
+            for (kind, name), form in assumed.forms.items():
+                if kind == "size" and form == 1 and int(name[1:].rstrip("'")) <= self._generic:
+                    raise NotMatched(f"{name} may be 1") from None
+            raise
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
         return holds(guard, self._subjects(names))

@@ -23,6 +23,8 @@ class Valued(ABC):
         self._way = way
         self._formulas = formulas
         self._world = formulas.world
+        self._generic = formulas.world.count if given else 0
+        """Sizes up to this one are those of arguments: in a side of a guard none of them is 1."""
         self._lemmas = lemmas
         self._given = dict(given)
         self._results: dict[Tree, Given] = {}

@@ -15,8 +15,8 @@ def linear(x, w, b, turned):
 
 def scaled(x, steps):
     """Return x after steps, each times or over a number."""
-    for kind, _, c in steps:
-        x = {"mul": torch.mul, "div": torch.div}[kind](x, c)
+    for kind, _, *operands in steps:
+        x = {"mul": torch.mul, "div": torch.div}[kind](x, *operands)
     return x
 
 
