@@ -30,8 +30,10 @@ __all__ = [
 ]
 
 
-class Assumed(Exception):
-    """Symbols have to be these polynomials: all is computed again so."""
+class Assumed(BaseException):
+    """Symbols have to be these polynomials: all is computed again so. It is no mistake of the code
+    that runs, which lets it through.
+    """
 
     def __init__(self, forms: Mapping[Factor, Poly], condition: str = "") -> None:
         super().__init__(", ".join(f"{shown(factor(of))} = {shown(n)}" for of, n in forms.items()))

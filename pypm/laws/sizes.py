@@ -27,7 +27,10 @@ from pypm.laws.numbers import (
     is_number,
 )
 
-__all__ = ["SIGNS", "World", "is_of_items"]
+__all__ = ["KINDS", "SIGNS", "World", "is_of_items"]
+
+KINDS: Final = "npc"
+"""The first letters of sizes, places and numbers."""
 
 SAMPLES: Final = (
     (1031, 1033, 1039, 1049, 1051, 1061, 1063, 1069, 1087, 1091, 1093, 1097, 1103, 1109, 1117),
@@ -63,8 +66,8 @@ class World:
     """The most parts of a list, if there are lists."""
     divides: bool = False
     """True while code runs that may divide sizes which no guard divides."""
-    frozen: tuple[int, int] = (0, 0)
-    """Sizes and numbers up to these are what they are: no equation says more of them."""
+    frozen: tuple[int, int, int] = (0, 0, 0)
+    """Sizes, places and numbers up to these are what they are: no equation says more of them."""
     _sized: dict[Poly, Size] = field(default_factory=dict)
     small: int = 0
     """The number of a size with a small sample; then numbers are above 1; 0 for none."""
@@ -86,7 +89,8 @@ class World:
     def place(self) -> Size:
         """Return a new place along a dimension; that it is not 0 or negative is a condition."""
         found = self.item()
-        if (found.form.constant or 0) < 1:
+        is_known = found.form.constant is not None or _is_decided(found.form - 1)
+        if found.sample < 1 or not is_known:
             self.conditions[f"{shown(found.form)} >= 1"] = found.form - 1, ">="
         return found
 
@@ -203,14 +207,19 @@ class World:
         with as_symbols(self.plain):
             yield
 
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """The numbers of symbols that there are, by `KINDS`."""
+        return self.count, self.places, self.numbers
+
     def freeze(self) -> None:
         """Let no equation say more of the symbols that there are: only of new ones."""
-        self.frozen = self.count, self.numbers
+        self.frozen = self.counts
 
     def is_frozen(self, symbol: Factor) -> bool:
         """Return whether a symbol is as it is."""
-        number = int(str(symbol[1])[1:].rstrip("'"))
-        return number <= self.frozen[symbol[0] == "symbol"]
+        name = str(symbol[1])
+        return int(name[1:].rstrip("'")) <= self.frozen[KINDS.index(name[0])]
 
     def suppose(self, since: int) -> bool:
         """Suppose that a guard holds which fails for the samples by the comparisons since then.

@@ -25,7 +25,7 @@ from pypm.laws.patterns.valuation import entered
 from pypm.laws.patterns.variables import is_several, parts_of
 from pypm.laws.patterns.ways import Choices, Entered, Impossible, NotMatched, Replay, Way
 from pypm.laws.signatures import FREE, Signature, instance, signature
-from pypm.laws.sizes import World
+from pypm.laws.sizes import KINDS, World
 
 __all__ = ["Spelling", "Spellings"]
 
@@ -45,22 +45,22 @@ class Spelling:
     bound: Signature
     """The kinds of values that its parameters then have, also those that it binds."""
 
-    start: tuple[int, int] = (0, 0)
-    """The sizes and numbers that its arguments have."""
+    start: tuple[int, int, int] = (0, 0, 0)
+    """The symbols that its arguments have."""
     assumptions: Mapping[Factor, Poly] = field(default_factory=dict)
     """The forms that symbols have to have in this way."""
 
     def settle(self, world: World, names: Mapping[str, Factor]) -> None:
         """Settle the symbols that the way is about to make, for sizes of its arguments by name."""
-        shift = world.count - self.start[0], world.numbers - self.start[1]
+        shift = [now - then for now, then in zip(world.counts, self.start, strict=True)]
 
         def renamed(of: Factor) -> Factor | None:
             kind, name = of
             number = int(name[1:].rstrip("'"))
-            is_number = kind == "symbol"
-            if number > self.start[is_number]:
+            of_kind = KINDS.index(name[0])
+            if number > self.start[of_kind]:
                 primes = "'" * name.count("'")
-                return kind, f"{name[0]}{number + shift[is_number]}{primes}"
+                return kind, f"{name[0]}{number + shift[of_kind]}{primes}"
             return names.get(name)
 
         for symbol, form in self.assumptions.items():
@@ -186,7 +186,7 @@ class Spellings:
             way = Way(choices)
             formulas = Formulas(world)
             given = instance(lemma.given, formulas)
-            start = world.count, world.numbers
+            start = world.counts
             made = entered(lemma, given, way, formulas, self._lemmas)
             bound = signature(made.values)
             outcome = within(Outcome("proved", way), world)
