@@ -59,7 +59,7 @@ def test_a_name_is_followed_to_the_module_that_defines_it() -> None:
 
 
 def test_imports_are_followed_until_a_test_is_found() -> None:
-    assert "tests/fx/test_choice.py" in affected(["pypm/fx/tracing/proxies.py"])
+    assert "tests/laws/test_prove.py" in affected(["pypm/fx/tracing/proxies.py"])
 
 
 def test_every_module_has_a_test() -> None:

@@ -99,7 +99,7 @@ def _unseen(value: Value) -> Iterator[Unseen]:
 
 
 def hiding(by: Callable[..., Value], means: Callable[..., Value]) -> Callable[..., Value]:
-    """Return a meaning that hides what the observer `by` takes: parameters of these names."""
+    """Return the meaning `means`, which hides what `by` takes: parameters of the same names."""
     setattr(means, _HIDING, by)
     return means
 
