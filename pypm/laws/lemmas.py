@@ -82,20 +82,40 @@ class Outcome:
 Make: TypeAlias = Callable[[Way, World], Equation]
 
 
-def tried(make: Make, until: Sequence[str] = (), first: str = "") -> list[Outcome]:
+def tried(
+    make: Make, until: Sequence[str] = (), first: str = "", others: Sequence[Make] = ()
+) -> list[Outcome]:
     """Try all ways, up to one with an outcome of the kinds `until`: each is made by choices. A way
     is proved if its sides have one normal form, the same one for two samples of all sizes and
     numbers: so no sample is in it. Of last choices with the label `first`, those that are proved
-    or open first stand for the others.
+    or open first stand for the others. A way that is declined is made by `others`, in turn, up to
+    one that is not.
     """
     found = []
     choices = Choices()
     for _ in range(MOST_WAYS):
         found.append(outcome_of(make, choices))
+        if found[-1].kind == "declined":
+            found[-1:] = _elsewhere(others, choices) or found[-1:]
         known = first if found[-1].kind in ("proved", "open") else ""
         if found[-1].kind in until or not choices.advance(known):
             return found
     return [*found, Outcome("open", Way(choices), f"more than {MOST_WAYS} ways")]
+
+
+def _elsewhere(others: Sequence[Make], choices: Choices) -> list[Outcome]:
+    """Return the outcomes of a way by the first of other makers that do not decline it."""
+    for make in others:
+        found, again = [], choices.copy()
+        start = list(again.script)
+        while again.script[: len(start)] == start:
+            found.append(outcome_of(make, again))
+            if not again.advance():
+                break
+        found = [o for o in found if o.kind in ("proved", "parted", "open")]
+        if found:
+            return found
+    return []
 
 
 def outcome_of(make: Make, choices: Choices) -> Outcome:

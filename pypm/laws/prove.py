@@ -91,18 +91,15 @@ def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
         again = tried(_maker(rule, contracts, is_opaque=True), until=("parted", "open"))
         if again[-1].kind not in ("parted", "open") and any(o.kind == "proved" for o in again):
             return Proved(rule.name, _extent([o for o in again if o.kind == "proved"], {})), again
-    outcomes: list[Outcome] = []
-    for number, (small, dtype) in enumerate(product(SMALL, DTYPES)):
-        made = contracts.judged(tried(_maker(rule, contracts, small, dtype=dtype)))
-        outcomes += [o for o in made if o.kind != "declined" or not number]
-        law, is_missing = _judged(rule, contracts, outcomes)
-        if not is_missing or not any(o.kind == "declined" for o in outcomes):
-            break
-    return law, outcomes
+    first, *others = (
+        _maker(rule, contracts, small, dtype=dtype) for small, dtype in product(SMALL, DTYPES)
+    )
+    outcomes = contracts.judged(tried(first, others=others))
+    return _judged(rule, contracts, outcomes), outcomes
 
 
-def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[Law, bool]:
-    """Return a verdict by all outcomes, and whether others are missing."""
+def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> Law:
+    """Return a verdict by all outcomes."""
     lemmas = contracts.prove(outcomes)
     proved = [o for o in outcomes if o.kind == "proved"]
     scope = _extent(proved, lemmas)
@@ -111,13 +108,13 @@ def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> tuple[
         where_it_runs = contracts.possible(tried(_maker(rule, contracts, is_lenient=True)))
         broken = _counterexample(rule, where_it_runs, {})
     if broken:
-        return Refuted(rule.name, broken, scope), False
+        return Refuted(rule.name, broken, scope)
     reason, shown = _why_open(outcomes, lemmas)
     if reason:
         told = (shown.parted, shown.help) if shown is not None else ()
-        return Open(rule.name, reason, scope, *told), False
+        return Open(rule.name, reason, scope, *told)
     reason = _what_is_missing(outcomes, lemmas)
-    return (Open(rule.name, reason, scope), True) if reason else (Proved(rule.name, scope), False)
+    return Open(rule.name, reason, scope) if reason else Proved(rule.name, scope)
 
 
 def _maker(

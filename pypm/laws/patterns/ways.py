@@ -113,6 +113,11 @@ class Choices:
         made = zip(self.labels, self.options, self.script, strict=True)
         return tuple((label, options[i]) for label, options, i in made)[: self.at]
 
+    def copy(self) -> Choices:
+        """Return the same choices, which others may follow."""
+        parts = (self.script, self.options, self.labels)
+        return Choices(*(part[: self.at] for part in parts), settled=list(self.settled))
+
     def restart(self) -> None:
         """Begin the same script again."""
         self.at = 0
