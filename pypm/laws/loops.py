@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Final
 
-from pypm.laws.algebra import Given, Index, Indexed, Scalar, Shape, SizesDiffer
+from pypm.laws.algebra import Given, Index, Indexed, NoMeaning, Scalar, Shape, SizesDiffer
 from pypm.laws.forms.functions import power
 from pypm.laws.forms.polynomials import Factor, Part, Poly, factor, rational
 from pypm.laws.forms.sums import renamed
@@ -159,7 +159,8 @@ class _Step(FormulaValues):
 
 
 def _symbolic(values: FormulaValues) -> SymbolicAlgebra:
-    assert isinstance(values.algebra, SymbolicAlgebra)
+    if not isinstance(values.algebra, SymbolicAlgebra):
+        raise NoMeaning("a loop of any number of steps")
     return values.algebra
 
 
