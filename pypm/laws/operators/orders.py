@@ -23,10 +23,14 @@ def _order(c: Site, x: Indexed) -> Order:
     a = c.algebra
     if isinstance(a, SymbolicAlgebra):
         return a.order(x.shape[0], x.value)
-    if not isinstance(x.shape[0], int):
-        raise NoMeaning("an order of any number of values")
     places = sorted(range(x.shape[0]), key=lambda i: a.place(x.value(i)))
-    return places.__getitem__
+
+    def order(i: Index) -> Index:
+        if not isinstance(i, int):
+            raise NoMeaning("an order of any number of values")
+        return places[i]
+
+    return order
 
 
 def _checked(x: Indexed, descending: bool) -> None:
