@@ -115,8 +115,10 @@ class Choices:
 
     def copy(self) -> Choices:
         """Return the same choices, which others may follow."""
-        parts = (self.script, self.options, self.labels)
-        return Choices(*(part[: self.at] for part in parts), settled=list(self.settled))
+        at = self.at
+        made = Choices(self.script[:at], self.options[:at], self.labels[:at])
+        made.settled = list(self.settled)
+        return made
 
     def restart(self) -> None:
         """Begin the same script again."""
