@@ -102,7 +102,8 @@ class _Found:
     """Knowledge about a lemma: ways that stand for all, and the outcomes of all ways."""
 
     spellings: list[Spelling] = field(default_factory=list)
-    outcomes: dict[tuple[tuple[str, Given], ...], Outcome] = field(default_factory=dict)
+    outcomes: dict[tuple[int, ...], Outcome] = field(default_factory=dict)
+    """By the numbers of the options chosen; spellings are only added behind those known."""
     is_bounded: bool = False
 
 
@@ -169,12 +170,10 @@ class Spellings:
         choices = Choices()
         for _ in range(MOST_WAYS):
             outcome = self._outcome(lemma, choices, found)
-            found.outcomes.setdefault(choices.taken, outcome)
+            found.outcomes.setdefault(choices.made, outcome)
             if not choices.advance():
                 return
-        found.outcomes[("more", None),] = Outcome(
-            "open", Way(Choices()), f"more than {MOST_WAYS} ways"
-        )
+        found.outcomes[()] = Outcome("open", Way(Choices()), f"more than {MOST_WAYS} ways")
 
     def _outcome(self, lemma: Lemma, choices: Choices, found: _Found) -> Outcome:
         """Return whether a way is possible; it is added if none stands for it."""

@@ -120,6 +120,11 @@ class Choices:
         made.settled = list(self.settled)
         return made
 
+    @property
+    def made(self) -> tuple[int, ...]:
+        """The numbers of the options that the last run chose."""
+        return tuple(self.script[: self.at])
+
     def restart(self) -> None:
         """Begin the same script again."""
         self.at = 0
