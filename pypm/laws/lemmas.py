@@ -89,7 +89,7 @@ def tried(
     is proved if its sides have one normal form, the same one for two samples of all sizes and
     numbers: so no sample is in it. Of last choices with the label `first`, those that are proved
     or open first stand for the others. A way that is declined is made by `others`, in turn, up to
-    one by which it is compared.
+    one that is not.
     """
     found = []
     choices = Choices()
@@ -104,7 +104,7 @@ def tried(
 
 
 def _elsewhere(others: Sequence[Make], choices: Choices) -> list[Outcome]:
-    """Return the outcomes of a way by the first of other makers by which it is compared."""
+    """Return the outcomes of a way by the first of other makers that do not decline it."""
     for make in others:
         found, again = [], choices.copy()
         start = list(again.script)
@@ -112,7 +112,7 @@ def _elsewhere(others: Sequence[Make], choices: Choices) -> list[Outcome]:
             found.append(outcome_of(make, again))
             if not again.advance():
                 break
-        found = [o for o in found if o.kind in ("proved", "parted")]
+        found = [o for o in found if o.kind in ("proved", "parted", "open")]
         if found:
             return found
     return []

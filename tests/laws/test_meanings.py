@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pypm.fx import describe
+from pypm.laws.algebra import SizesDiffer
 from pypm.laws.operators.meanings import MEANINGS
 from pypm.tools.verification.sampling.graphs import captured
 from tests.laws.sides import computed
@@ -215,6 +216,21 @@ WITHOUT_VALUES: Final = frozenset({"opaque", "aten.empty"})
 
 def test_there_is_a_sample_of_each_meaning() -> None:
     assert set(SAMPLES) == set(MEANINGS) - WITHOUT_VALUES
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda x: torch.mm(x, x), X),
+        (lambda x: torch.bmm(x, x), W),
+        (lambda x: torch.addmm(x, x, x), X),
+        (lambda x: torch.baddbmm(x, x, x), W),
+        (lambda x: F.linear(x, x), X),
+    ],
+)
+def test_products_take_their_ranks_alone(function: Callable[..., object], x: Tensor) -> None:
+    with pytest.raises(SizesDiffer):
+        computed(function, (x,))
 
 
 @pytest.mark.parametrize("name", SAMPLES)

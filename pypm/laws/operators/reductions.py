@@ -176,6 +176,8 @@ def _outer(c: Site, x: Indexed, y: Indexed) -> Indexed:
 
 
 def _linear(c: Site, x: Indexed, w: Indexed, b: Indexed | None = None, **_: Given) -> Indexed:
+    if w.rank > 2:
+        raise SizesDiffer(w.rank, 2)
     found = matmul(c, x, turned(w) if w.rank > 1 else w)
     return found if b is None else each(lambda v, bias: v + bias, found, b)
 
@@ -203,22 +205,28 @@ def _is_up_to(a: Algebra, value: Scalar, other: Scalar) -> Scalar:
     return 1 - a.positive(value - other)
 
 
-def _addmm(
-    c: Site,
-    b: Indexed,
-    x: Indexed,
-    y: Indexed,
-    *,
-    alpha: Given = 1,
-    beta: Given = 1,
-    **_: Given,
-) -> Indexed:
-    if x.rank != y.rank or x.rank not in (2, 3):
-        raise SizesDiffer(x.rank, y.rank if x.rank != y.rank else 2)
-    if b.rank > x.rank:
-        raise SizesDiffer(b.rank, x.rank)
-    one, two = c.number(alpha), c.number(beta)
-    return each(lambda v, bias: v * one + bias * two, matmul(c, x, y), b)
+def _sum_with_product(rank: int) -> Meaning:
+    """Return the meaning of a matrix product plus a tensor, of operands of this rank."""
+
+    def meaning(
+        c: Site,
+        b: Indexed,
+        x: Indexed,
+        y: Indexed,
+        *,
+        alpha: Given = 1,
+        beta: Given = 1,
+        **_: Given,
+    ) -> Indexed:
+        for found in (x.rank, y.rank):
+            if found != rank:
+                raise SizesDiffer(found, rank)
+        if b.rank > rank:
+            raise SizesDiffer(b.rank, rank)
+        one, two = c.number(alpha), c.number(beta)
+        return each(lambda v, bias: v * one + bias * two, matmul(c, x, y), b)
+
+    return meaning
 
 
 PRODUCTS: Final[dict[str, Meaning]] = {
@@ -229,8 +237,8 @@ PRODUCTS: Final[dict[str, Meaning]] = {
     "aten.dot": _ranked(1, 1),
     "aten.linear": _linear,
     "aten._grouped_mm": _grouped_mm,
-    "aten.addmm": _addmm,
-    "aten.baddbmm": _addmm,
+    "aten.addmm": _sum_with_product(2),
+    "aten.baddbmm": _sum_with_product(3),
     "aten.outer": _ranked(1, 1, _outer),
     "aten.einsum": lambda c, operands, *, equation, **_: contracted(c.algebra, equation, operands),
 }
