@@ -48,6 +48,7 @@ __all__ = [
     "at_root",
     "atoms",
     "children",
+    "conjuncts",
     "expression_names",
     "expressions",
     "fold",
@@ -192,6 +193,16 @@ def read_names(pattern: Guarded | Let) -> frozenset[str]:
 
 
 # --- guards and expressions ---------------------------------------------------------------------
+
+
+def conjuncts(guard: Guard) -> list[Guard]:
+    """Return the guards of which a guard is the conjunction, in order."""
+    match guard:
+        case And(left, right):
+            return conjuncts(left) + conjuncts(right)
+        case True_():
+            return []
+    return [guard]
 
 
 def atoms(guard: Guard) -> Iterator[Holds | Equal | Less]:

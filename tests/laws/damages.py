@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from pypm.core.guards import And, Apply, Constant, Equal, Guard, Holds, True_, conjunction
+from pypm.core.guards import Apply, Constant, Equal, Guard, Holds, conjunction
 from pypm.core.patterns import (
     Alt,
     Constrained,
@@ -27,6 +27,7 @@ from pypm.core.patterns import (
     Pattern,
 )
 from pypm.core.rules import Rule
+from pypm.core.traverse import conjuncts
 from pypm.fx import aten
 from pypm.laws.contracts import Contracts
 from pypm.laws.equations import Equation
@@ -120,15 +121,6 @@ def damaged(rule: Rule) -> Iterator[tuple[str, Rule]]:
     for i, guard in enumerate(guards):
         yield f"without {guard}", replace(rule, guard=conjunction(guards[:i] + guards[i + 1 :]))
     yield from with_damaged_bodies(rule)
-
-
-def conjuncts(guard: Guard) -> list[Guard]:
-    match guard:
-        case And(left, right):
-            return conjuncts(left) + conjuncts(right)
-        case True_():
-            return []
-    return [guard]
 
 
 def every_damage() -> list[tuple[str, Rule]]:

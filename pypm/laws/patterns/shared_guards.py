@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pypm.core.guards import And, Guard, True_
+from pypm.core.guards import Guard
 from pypm.core.patterns import Alt, Call, Definition, Guarded, Mu, Pattern
-from pypm.core.traverse import children, names
+from pypm.core.traverse import children, conjuncts, names
 
 __all__ = ["shared_guards"]
 
@@ -22,14 +22,5 @@ def _needed(pattern: Pattern) -> list[Guard]:
     if isinstance(pattern, Alt):
         others = _needed(pattern.right)
         return [guard for guard in _needed(pattern.left) if guard in others]
-    found = _conjuncts(pattern.guard) if isinstance(pattern, Guarded) else []
+    found = conjuncts(pattern.guard) if isinstance(pattern, Guarded) else []
     return [*found, *(guard for part in children(pattern) for guard in _needed(part))]
-
-
-def _conjuncts(guard: Guard) -> list[Guard]:
-    match guard:
-        case And(left, right):
-            return _conjuncts(left) + _conjuncts(right)
-        case True_():
-            return []
-    return [guard]

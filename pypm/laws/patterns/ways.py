@@ -14,7 +14,6 @@ from typing import TypeAlias
 import torch
 
 from pypm.core.guards import (
-    And,
     Apply,
     Attribute,
     Constant,
@@ -22,7 +21,6 @@ from pypm.core.guards import (
     Expression,
     Guard,
     Holds,
-    True_,
 )
 from pypm.core.operators import Operator
 from pypm.core.patterns import (
@@ -39,7 +37,7 @@ from pypm.core.patterns import (
     Var,
 )
 from pypm.core.terms import ARGUMENT, DERIVED, VALUE
-from pypm.core.traverse import alternates, children
+from pypm.core.traverse import alternates, children, conjuncts
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.patterns.shared_guards import shared_guards
@@ -313,22 +311,20 @@ class Way:
 
     def assume(self, guard: Guard, names: Names) -> None:
         """Note a guard, or what it says of the argument of an operator."""
+        parts = conjuncts(guard)
+        self.guards += [(part, names) for part in parts if not self._is_of_argument(part, names)]
+
+    def _is_of_argument(self, guard: Guard, names: Names) -> bool:
         match guard:
-            case True_():
-                return
-            case And(left, right):
-                self.assume(left, names)
-                self.assume(right, names)
-                return
-            case Equal(tested, expected) if self._argument(tested, (expected, names), names):
-                return
+            case Equal(tested, expected):
+                return self._argument(tested, (expected, names), names)
             case Holds(Apply(function, (tested, Constant() as expected, *_))) if function.name in (
                 "close",
                 "same_dims",
                 "is_value",
-            ) and self._argument(tested, (expected, names), names):
-                return
-        self.guards.append((guard, names))
+            ):
+                return self._argument(tested, (expected, names), names)
+        return False
 
     def _let(self, slot: WayName, expression: Expression, names: Names) -> None:
         if not self._argument(expression, slot, names):
