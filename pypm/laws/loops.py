@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from pypm.laws.algebra import Given, Index, Indexed, NoMeaning, Scalar, Shape, SizesDiffer
-from pypm.laws.forms.functions import power
+from pypm.laws.forms.functions import substituted
 from pypm.laws.forms.polynomials import Factor, Part, Poly, factor, rational
 from pypm.laws.forms.sums import renamed
 from pypm.laws.forms.symbolic import SymbolicAlgebra
@@ -142,10 +142,15 @@ class _Step(FormulaValues):
         self, values: FormulaValues, loop: Loop, states: Sequence[Indexed], step: Index
     ) -> None:
         number = loop.first + (step if isinstance(step, Poly) else rational(step))
+
+        def numbered(form: Poly) -> Poly:
+            """Return a form with the number of the step, counted from 1, in place of its symbol."""
+            return substituted(form, {_COUNT: number + 1}) if _mentions(form) else form
+
         super().__init__(
             values.algebra,
-            lambda form: values.size(_substituted(form, number + 1)),
-            lambda form: values.symbol(_substituted(form, number + 1)),
+            lambda form: values.size(numbered(form)),
+            lambda form: values.symbol(numbered(form)),
             values.read,
         )
         self._outer, self._loop = values, loop
@@ -166,19 +171,6 @@ def _symbolic(values: FormulaValues) -> SymbolicAlgebra:
 
 def _mentions(form: Poly) -> bool:
     return any(of == _COUNT for monomial in form.terms for of, _ in monomial)
-
-
-def _substituted(form: Poly, count: Poly) -> Poly:
-    """Return a form with the number of a step, counted from 1, in place of its symbol."""
-    if not _mentions(form):
-        return form
-    total = Poly({})
-    for monomial, coefficient in form.terms.items():
-        product = rational(coefficient)
-        for of, exponent in monomial:
-            product = product * (power(count, exponent) if of == _COUNT else factor(of, exponent))
-        total = total + product
-    return total
 
 
 def _read(name: str, like: Sequence[Formula], *key: Part) -> tuple[Indexed, ...]:

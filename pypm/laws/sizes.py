@@ -13,7 +13,7 @@ import torch
 from pypm.core.guards import Guard
 from pypm.core.terms import Value
 from pypm.laws.forms.equal import ones, solutions, without_common
-from pypm.laws.forms.functions import power
+from pypm.laws.forms.functions import substituted
 from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, rational
 from pypm.laws.forms.printing import shown
 from pypm.laws.numbers import (
@@ -110,16 +110,7 @@ class World:
             found = {of for m in form.terms for of, _ in m if of in self.assumptions}
             if not found:
                 break
-            total = Poly({})
-            for monomial, coefficient in form.terms.items():
-                product = rational(coefficient)
-                for of, exponent in monomial:
-                    one = self.assumptions.get(of)
-                    product = product * (
-                        factor(of, exponent) if one is None else power(one, exponent)
-                    )
-                total = total + product
-            form = total
+            form = substituted(form, self.assumptions)
         return form
 
     def sized(self, form: Poly | int) -> Size:
@@ -245,14 +236,10 @@ class World:
 
 def _is_decided(form: Poly) -> bool:
     """Return whether a form is above zero for all sizes from 2 on, or below zero for all."""
-    shifted = Poly({})
-    for monomial, coefficient in form.terms.items():
-        product = rational(coefficient)
-        for of, exponent in monomial:
-            if of[0] != "size" or exponent.denominator != 1 or exponent < 0:
-                return False
-            product = product * power(factor(of) + 2, exponent)
-        shifted = shifted + product
+    powers = [power for monomial in form.terms for power in monomial]
+    if any(of[0] != "size" or e.denominator != 1 or e < 0 for of, e in powers):
+        return False
+    shifted = substituted(form, {of: factor(of) + 2 for of, _ in powers})
     signs = {c > 0 for c in shifted.terms.values()}
     return len(signs) == 1 and ONE in shifted.terms
 

@@ -7,7 +7,7 @@ factors only where these are not negative.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Final
 
@@ -37,6 +37,7 @@ __all__ = [
     "never_positive",
     "never_zero",
     "power",
+    "substituted",
     "vanishing",
 ]
 
@@ -52,6 +53,18 @@ POSITIVE: Final = frozenset({"size", "prime", "pi", "exp", "abs", "index", "indi
 def power(base: Poly, exponent: int | Fraction) -> Poly:
     """Return a power; a symbol without laws for an inverse of zero."""
     return by_cases(lambda argument: _power(argument, Fraction(exponent)), base)
+
+
+def substituted(form: Poly, known: Mapping[Factor, Poly]) -> Poly:
+    """Return a polynomial with others in place of some factors."""
+    total = Poly({})
+    for monomial, coefficient in form.terms.items():
+        product = rational(coefficient)
+        for of, exponent in monomial:
+            one = known.get(of)
+            product = product * (factor(of, exponent) if one is None else power(one, exponent))
+        total = total + product
+    return total
 
 
 def _power(base: Poly, exponent: Fraction) -> Poly:
