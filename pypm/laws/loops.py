@@ -17,7 +17,7 @@ from typing import Final
 from pypm.laws.algebra import Given, Index, Indexed, NoMeaning, Scalar, Shape, SizesDiffer
 from pypm.laws.forms.functions import substituted
 from pypm.laws.forms.polynomials import Factor, Part, Poly, factor, rational
-from pypm.laws.forms.sums import renamed
+from pypm.laws.forms.sums import with_fixed_indices
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.formulas import Formula, Formulas, FormulaValues
 from pypm.laws.numbers import Size, SymbolicNumber, form_of
@@ -191,18 +191,9 @@ def _keys(values: FormulaValues, tensors: Sequence[Indexed]) -> Part:
     found: list[Part] = []
     for x in tensors:
         for place in list(_symbolic(values).places(x.shape)):
-            names = {
-                name: f"$s{number}"
-                for number, name in enumerate(n for index in place for n in _names(index))
-            }
-            found.append(tuple(renamed(index.key, names) for index in place))
-            found.append(renamed(x.value(*place).key, names))
+            found += (with_fixed_indices(each, place).key for each in (*place, x.value(*place)))
         found.append(tuple(n.key if isinstance(n, Poly) else Fraction(n) for n in x.shape))
     return tuple(found)
-
-
-def _names(index: Poly) -> list[str]:
-    return sorted({of[1] for m in index.terms for of, _ in m if of[0] == "index"})
 
 
 def looped(

@@ -27,7 +27,6 @@ __all__ = [
     "indices_in",
     "maximum",
     "new_index",
-    "renamed",
     "total",
     "with_fixed_indices",
 ]
@@ -81,16 +80,16 @@ def with_fixed_indices(value: Poly, place: Sequence[Poly]) -> Poly:
     found = frozenset().union(*(indices_in(index.key) for index in place))
     ordered = sorted(found, key=lambda name: int(name[1:]))
     names = {name: f"@{number}" for number, name in enumerate(ordered)}
-    return of_key(renamed(value.key, names))
+    return of_key(_renamed(value.key, names))
 
 
-def renamed(part: Part, names: Mapping[str, str]) -> Part:
+def _renamed(part: Part, names: Mapping[str, str]) -> Part:
     """Return a part of a key with other names of indices, its sums in order again."""
     if isinstance(part, str):
         return names.get(part, part)
     if not isinstance(part, tuple) or not (indices_in(part) & names.keys()):
         return part
-    new = tuple(renamed(inner, names) for inner in part)
+    new = tuple(_renamed(inner, names) for inner in part)
     return _sorted(new)
 
 
@@ -119,7 +118,7 @@ def _bound(kind: str, body: tuple[Part, ...], sizes: Sizes) -> Factor:
     best: tuple[str, Factor] | None = None
     for order in orders:
         names = {name: f"%{level}_{place}" for place, name in enumerate(order)}
-        new = renamed(body, names)
+        new = _renamed(body, names)
         found = (kind, tuple(_size_key(sizes[name], names) for name in order), new)
         if best is None or repr(found) < best[0]:
             best = (repr(found), found)
@@ -128,7 +127,7 @@ def _bound(kind: str, body: tuple[Part, ...], sizes: Sizes) -> Factor:
 
 
 def _size_key(size: Poly, names: Mapping[str, str]) -> Key:
-    found: Key = renamed(size.key, names)
+    found: Key = _renamed(size.key, names)
     return found
 
 
@@ -138,7 +137,7 @@ def _opened(of: Factor) -> tuple[Sizes, Monomial]:
     level = _level(body)
     names = {f"%{level}_{place}": new_index() for place in range(len(sizes))}
     ranges = {names[f"%{level}_{place}"]: of_key(size) for place, size in enumerate(sizes)}
-    return ranges, frozenset(renamed(body, names))
+    return ranges, frozenset(_renamed(body, names))
 
 
 def total(summand: Poly, sizes: Sizes) -> Poly:
