@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pypm.core.guards import Expression, Guard
     from pypm.core.operators import Operator
@@ -150,8 +150,9 @@ class Definition:
     closed: Closed | None = field(default=None, compare=False, repr=False)
     means: Callable[..., object] | None = field(default=None, compare=False, repr=False)
     """The author's word on what it computes: a function of its parameters, in torch's operators."""
-    given: Mapping[str, Definition] = field(default_factory=dict, compare=False, repr=False)
-    """The patterns that its pattern parameters stand for."""
+    given: Callable[[str], Definition] | None = field(default=None, compare=False, repr=False)
+    """The pattern that a pattern parameter of it stands for; made when asked, for it may call this
+    one with yet others."""
     apart: Callable[[], Pattern] | None = field(default=None, compare=False, repr=False)
     """The body of a recursive pattern in which other patterns are called, not put in."""
 

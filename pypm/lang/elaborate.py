@@ -199,7 +199,6 @@ class Elaborator:
         inside = self._inside(form) if self.reach.is_recursive(form) else self
         body = inside.alternates(form, form.parameters)
         header = form.alternates[0].header()
-        given = {name: self._of_given(pattern) for name, pattern in form.given.items()}
         definition = Definition(
             form.name,
             form.parameters,
@@ -209,7 +208,7 @@ class Elaborator:
             body,
             header,
             means=form.means,
-            given=given,
+            given=partial(self._of_given, form),
         )
         if self.is_apart or not self.reach.is_recursive(form):
             return definition
@@ -219,9 +218,9 @@ class Elaborator:
         """Return the body of a recursive pattern in which every call stays one."""
         return replace(self._inside(form), is_apart=True).alternates(form, form.parameters)
 
-    def _of_given(self, form: NamedPattern) -> Definition:
-        """Return the definition of a pattern that a pattern parameter stands for."""
-        return self._shared(form, "call", Elaborator(self.reach)._definition)
+    def _of_given(self, form: NamedPattern, name: str) -> Definition:
+        """Return the definition of the pattern that a pattern parameter stands for."""
+        return self._shared(form.given[name], "call", Elaborator(self.reach)._definition)
 
     def _inside(self, form: NamedPattern | None) -> Elaborator:
         return replace(self, frames=(form, *self.frames), is_below=False)

@@ -56,9 +56,9 @@ class Looping(Valued):
     def repeated(self, call: Meant) -> Given:
         """Return what the steps of a loop compute; names that stand for nothing yet are bound."""
         means = steps_of(call.definition.means)
-        if means is None:
+        if means is None or call.definition.given is None:
             raise NoMeaning("steps of no loop")
-        step = call.definition.given[means.step]
+        step = call.definition.given(means.step)
         slots = dict(zip(call.definition.parameters, call.actuals, strict=True))
         number = slots[means.number]
         if self._is_free(number):
