@@ -143,10 +143,12 @@ class Guarding(Valued):
             raise
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
-        return holds(guard, self._subjects(names))
+        with self._world.observing(watched=False, divides=True):
+            return holds(guard, self._subjects(names))
 
     def _evaluate(self, expression: Expression, names: Names) -> Value:
-        return all_made(evaluate(expression, self._subjects(names)))
+        with self._world.observing(watched=False, divides=True):
+            return all_made(evaluate(expression, self._subjects(names)))
 
     def _argument(self, argument: Argument) -> Given:
         said = argument.value
