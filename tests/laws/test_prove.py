@@ -86,6 +86,39 @@ def half_of_relu(x):
     return F.relu(x)[..., : x.shape[-1] // 2]
 
 
+@predicate
+def of_few_or_many(shape):
+    return shape[-1] <= 7 or shape[-1] >= 100
+
+
+@predicate
+def two_of_few(shape):
+    return 1 if shape[-1] >= 100 else 2
+
+
+@pattern
+def FewOrMany(x):
+    assert of_few_or_many(x.shape)
+    return aten.relu(x)
+
+
+@rule(FewOrMany)
+def relu_of_few_or_many(x):
+    return F.relu(x)
+
+
+@pattern
+def OneOrTwo(x):
+    end = var()
+    assert end == two_of_few(x.shape)
+    return aten.relu(aten.slice(x, -1, 0, end, 1))
+
+
+@rule(OneOrTwo)
+def one_of_relu(x):
+    return F.relu(x)[..., :1]
+
+
 @rule(Copies)
 def no_copies(x):
     return x
@@ -261,8 +294,9 @@ def test_a_wrong_alternate_is_named() -> None:
     assert isinstance(law, Refuted) and "`Wrong` (" in law.counterexample
 
 
-def test_comparisons_of_sizes_are_conditions() -> None:
-    law = prove(of_wide_rows).of("of_wide_rows")
+@pytest.mark.parametrize("compared", [of_wide_rows, relu_of_few_or_many, one_of_relu])
+def test_comparisons_of_sizes_are_conditions(compared) -> None:
+    law = prove(compared).verdicts[0]
     assert isinstance(law, Proved)
     assert any(c.endswith(">= 100") for c in law.scope.conditions)
 

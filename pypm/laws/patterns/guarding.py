@@ -131,6 +131,9 @@ class Guarding(Valued):
                 raise NotMatched("a guard")
             if compared > 1:
                 self._world.unknown.append(guard)
+        elif known and len(self._world.hypotheses) - before > 1:  # it may hold by others as well
+            with self._world.observing(watched=True, divides=True):
+                holds(guard, self._subjects(names))
 
     def _side(self, guard: Guard, names: Names) -> None:
         """Make a side of a guard hold: by no size of an argument that is 1 for this side alone."""
@@ -147,7 +150,7 @@ class Guarding(Valued):
             return holds(guard, self._subjects(names))
 
     def _evaluate(self, expression: Expression, names: Names) -> Value:
-        with self._world.observing(watched=False, divides=True):
+        with self._world.observing(watched=True, divides=True):
             return all_made(evaluate(expression, self._subjects(names)))
 
     def _argument(self, argument: Argument) -> Given:
