@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from pypm.core.guards import (
@@ -17,6 +18,7 @@ from pypm.core.guards import (
     evaluate,
     holds,
 )
+from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
 from pypm.core.traverse import names as names_in
 from pypm.laws.algebra import Given, NoMeaning
@@ -43,12 +45,27 @@ class Guarding(Valued):
     """The part of a valuation that is about guards, and about expressions in them."""
 
     def exclude(self) -> None:
-        """Raise Impossible if a guard on constants alone fails: before anything is chosen."""
+        """Raise Impossible if a guard on constants, or on what is given, fails whatever the sizes:
+        before anything is chosen. Raises NotMatched if given values are not those of their names.
+        """
         for guard, names in self._way.guards:
-            lets = [names[name].lets for name in names_in(guard)]
-            are_known = lets and all(let and isinstance(let[0][0], Constant) for let in lets)
-            if are_known and self._holds(guard, names) is False:
-                raise Impossible("another constant")
+            known = {name: self._constant(names[name]) for name in names_in(guard)}
+            if known and UNDEFINED not in known.values():
+                before = len(self._world.hypotheses)
+                is_wrong = holds(guard, known.__getitem__) is False
+                if is_wrong and len(self._world.hypotheses) == before:
+                    raise Impossible("another constant")
+        for slot in self._given:
+            with suppress(NoMeaning):
+                self.value(slot)
+
+    def _constant(self, slot: WayName) -> Given:
+        """Return a constant of the pattern, or a record that is given; else UNDEFINED."""
+        given = self._given.get(slot, UNDEFINED)
+        if isinstance(given, Record):
+            return given
+        is_constant = slot.lets and isinstance(slot.lets[0][0], Constant)
+        return self.value(slot) if is_constant else UNDEFINED
 
     def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
         """Make all guards hold, and these values equal. Raises NotMatched."""
