@@ -165,6 +165,8 @@ class Valuation(Applying, Looping):
             spelling = self._way.choices.pick(lambda: self._lemmas.spellings(lemma), name)
             if spelling.lemma.given == given:
                 spelling.settle(self._world, names)
+            else:  # it was found before symbols were settled: for more general arguments
+                self._way.notes[-1] = spelling.lemma
             replay = spelling.replay(values)
             way = Way(replay, self._way.notes)
             found = entered(lemma, values, way, self._formulas, self._lemmas)
