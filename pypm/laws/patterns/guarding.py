@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from pypm.core.guards import (
     And,
@@ -39,6 +40,9 @@ from pypm.laws.patterns.variables import rank_of
 from pypm.laws.patterns.ways import Argument, Impossible, Meant, Names, NotMatched, Spelled, WayName
 
 __all__ = ["Guarding"]
+
+CONSTANTS: Final = (bool, int, str, type(None))
+"""Types of constants that follow from no size."""
 
 
 class Guarding(Valued):
@@ -108,7 +112,7 @@ class Guarding(Valued):
             case Or(left, right):
                 if is_of_none(left):
                     known = self._holds(left, names)
-                elif not is_about_values(guard):
+                elif not is_about_values(guard) or self._is_of_constants(guard, names):
                     known = self._holds(guard, names) is not False
                 else:
                     known = None
@@ -151,6 +155,11 @@ class Guarding(Valued):
         elif known and len(self._world.hypotheses) - before > 1:  # it may hold by others as well
             with self._world.observing(watched=True, divides=True):
                 holds(guard, self._subjects(names))
+
+    def _is_of_constants(self, guard: Guard, names: Names) -> bool:
+        """Return whether a guard reads constants alone, which follow from choices."""
+        values = [self.value(names[name]) for name in names_in(guard)]
+        return not is_about_sizes(guard) and all(type(value) in CONSTANTS for value in values)
 
     def _side(self, guard: Guard, names: Names) -> None:
         """Make a side of a guard hold: by no size of an argument that is 1 for this side alone."""
