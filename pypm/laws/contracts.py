@@ -73,7 +73,9 @@ class Contracts:
                     self._under_way.add(key)
                     try:
                         self._known[key] = tried(
-                            self._maker(lemma), first="shape", is_way=lambda o: bool(self.possible([o]))
+                            self._maker(lemma),
+                            first="shape",
+                            is_way=lambda o: bool(self.possible([o])),
                         )
                     finally:
                         self._under_way.remove(key)

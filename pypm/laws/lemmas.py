@@ -102,7 +102,9 @@ def tried(
         if found[-1].kind == "declined":
             found[-1:] = _elsewhere(others, choices) or found[-1:]
         last = found[-1]
-        is_known = last.kind in ("proved", "open") or (first and last.kind == "parted" and is_way(last))
+        is_known = last.kind in ("proved", "open") or (
+            first and last.kind == "parted" and is_way(last)
+        )
         known = first if is_known else ""
         if found[-1].kind in until or not choices.advance(known):
             return found
