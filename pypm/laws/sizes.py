@@ -78,6 +78,8 @@ class World:
     """The number of a size with a small sample; then numbers are above 1; 0 for none."""
     dtype: torch.dtype = torch.float32
     """The type of real numbers, for code that asks."""
+    asks_types: bool = False
+    """True if code asked for the type of a tensor."""
     plain: dict[float, Poly] = field(default_factory=dict)
     """Plain numbers that are taken for the symbols whose samples they are."""
     has_choices: bool = False

@@ -311,6 +311,7 @@ def _read(x: Given, name: str) -> Given:
             case "ndim":
                 return x.formula.tensor.rank
             case "dtype":
+                x.formulas.world.asks_types = True
                 return x.dtype_
         return _plain(x, name)
     with _plainly():
@@ -319,6 +320,7 @@ def _read(x: Given, name: str) -> Given:
 
 def _plain(x: SymbolicTensor, name: str, *given: Given) -> Given:
     """Return what a tensor of the type, without elements, answers."""
+    x.formulas.world.asks_types = True
     with _plainly():
         found = getattr(torch.empty(0, dtype=x.dtype_), name)
         return found(*given) if callable(found) else found
