@@ -72,7 +72,11 @@ class Contracts:
                 if key not in self._known:
                     self._under_way.add(key)
                     try:
-                        self._known[key] = tried(self._maker(lemma), first="shape")
+                        self._known[key] = tried(
+                            self._maker(lemma),
+                            first="shape",
+                            is_way=lambda o: bool(self.possible([o])),
+                        )
                     finally:
                         self._under_way.remove(key)
                 found[key] = lemma, self._known[key]

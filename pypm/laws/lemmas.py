@@ -83,13 +83,17 @@ Make: TypeAlias = Callable[[Way, World], Equation]
 
 
 def tried(
-    make: Make, until: Sequence[str] = (), first: str = "", others: Sequence[Make] = ()
+    make: Make,
+    until: Sequence[str] = (),
+    first: str = "",
+    others: Sequence[Make] = (),
+    is_way: Callable[[Outcome], bool] = lambda _: True,
 ) -> list[Outcome]:
     """Try all ways, up to one with an outcome of the kinds `until`: each is made by choices. A way
     is proved if its sides have one normal form, the same one for two samples of all sizes and
     numbers: so no sample is in it. Of last choices with the label `first`, those that are proved
-    or open first stand for the others. A way that is declined is made by `others`, in turn, up to
-    one that is not.
+    or open first stand for the others, or parted by a way that `is_way`. A way that is declined is
+    made by `others`, in turn, up to one that is not.
     """
     found = []
     choices = Choices()
@@ -97,7 +101,11 @@ def tried(
         found.append(outcome_of(make, choices))
         if found[-1].kind == "declined":
             found[-1:] = _elsewhere(others, choices) or found[-1:]
-        known = first if found[-1].kind in ("proved", "open") else ""
+        last = found[-1]
+        is_known = last.kind in ("proved", "open") or (
+            first and last.kind == "parted" and is_way(last)
+        )
+        known = first if is_known else ""
         if found[-1].kind in until or not choices.advance(known):
             return found
     return [*found, Outcome("open", Way(choices), f"more than {MOST_WAYS} ways")]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 import torch
@@ -70,6 +71,9 @@ class World:
     frozen: tuple[int, int, int] = (0, 0, 0)
     """Sizes, places and numbers up to these are what they are: no equation says more of them."""
     _sized: dict[Poly, Size] = field(default_factory=dict)
+    _resolved: dict[Poly, Poly] = field(default_factory=dict)
+    """Forms with what symbols have to be, by so many assumptions as there were."""
+    _assumed: int = 0
     small: int = 0
     """The number of a size with a small sample; then numbers are above 1; 0 for none."""
     dtype: torch.dtype = torch.float32
@@ -117,20 +121,29 @@ class World:
 
     def resolved(self, form: Poly) -> Poly:
         """Return a form with what symbols have to be in place of them."""
-        while self.assumptions and form.constant is None:
-            found = {of for m in form.terms for of, _ in m if of in self.assumptions}
-            if not found:
-                break
+        if not self.assumptions or form.constant is not None:
+            return form
+        if len(self.assumptions) != self._assumed:  # there are only ever more of them
+            self._resolved.clear()
+            self._assumed = len(self.assumptions)
+        found = self._resolved.get(form)
+        if found is None:
+            found = self._resolved[form] = self._substituted(form)
+        return found
+
+    def _substituted(self, form: Poly) -> Poly:
+        while any(of in self.assumptions for m in form.terms for of, _ in m):
             form = substituted(form, self.assumptions)
         return form
 
     def sized(self, form: Poly | int) -> Size:
         """Return the size of this form."""
         given = form if isinstance(form, Poly) else rational(form)
-        if given not in self._sized:
+        known = self._sized.get(given)
+        if known is None:
             found = self.resolved(given)
-            self._sized[given] = Size(self, int(self.sample(found)), found)
-        return self._sized[given]
+            known = self._sized[given] = Size(self, int(self.sample(found)), found)
+        return known
 
     def number(self, form: Poly) -> Real:
         """Return the number of this form."""
@@ -245,6 +258,7 @@ class World:
             self.conditions[f"{shown(left.form)} {sign} {shown(other)}"] = left.form - other, sign
 
 
+@lru_cache(2**14)
 def _is_decided(form: Poly) -> bool:
     """Return whether a form is above zero for all sizes from 2 on, or below zero for all."""
     powers = [power for monomial in form.terms for power in monomial]

@@ -27,6 +27,7 @@ from pypm.laws.forms.polynomials import (
     of_key,
     rational,
 )
+from pypm.laws.forms.sums import one_sum, opened, total
 
 __all__ = [
     "absolute",
@@ -193,7 +194,7 @@ def vanishing(value: Poly) -> Poly:
     """
     if len(value.terms) > 1:
         shared, rest = _shared(value, False)
-        found = vanishing(shared) * rest
+        found = vanishing(shared) * _vanishing_difference(rest)
     else:
         found = rational(1 if value.terms else 0)
         for monomial in value.terms:
@@ -204,11 +205,33 @@ def vanishing(value: Poly) -> Poly:
     return found.scaled(1 / lead)
 
 
+def _vanishing_difference(value: Poly) -> Poly:
+    """Return a sum without what its summands share, if that is never zero and they have one sign:
+    as exp(x) [y > 0] - exp(x).
+    """
+    found = one_sum(value)
+    if found is None:
+        return value
+    sizes, summand = found
+    shared, rest = _shared(summand, False)
+    is_plain = len(_signs(rest)) < 2 and all(map(_is_above_zero, shared.terms))
+    return total(rest, sizes) if is_plain else value
+
+
+def _signs(value: Poly) -> frozenset[int]:
+    """Return the signs that a value may have where it is not zero."""
+    condition = first_condition(value)
+    if condition is not None:
+        return frozenset().union(*map(_signs, cases_of(value, condition)))
+    known = {sign for sign in (1, -1) if not never_positive(value.scaled(Fraction(sign)))}
+    return frozenset(known)
+
+
 def _vanishing_sum(of: Factor, exponent: Fraction) -> Poly:
     if of[0] != "sum" or exponent < 0 or not all(_is_positive(inner, e) for inner, e in of[2]):
         return factor(of, exponent)
-    body = tuple((inner, e) for inner, e in of[2] if not _is_above_zero([(inner, e)]))
-    return factor((*of[:2], body))
+    sizes, body = opened(of)
+    return total(Poly({frozenset(p for p in body if not _is_above_zero([p])): Fraction(1)}), sizes)
 
 
 def absolute(argument: Poly) -> Poly:

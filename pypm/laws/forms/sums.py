@@ -27,6 +27,8 @@ __all__ = [
     "indices_in",
     "maximum",
     "new_index",
+    "one_sum",
+    "opened",
     "total",
     "with_fixed_indices",
 ]
@@ -131,13 +133,29 @@ def _size_key(size: Poly, names: Mapping[str, str]) -> Key:
     return found
 
 
-def _opened(of: Factor) -> tuple[Sizes, Monomial]:
+def opened(of: Factor) -> tuple[Sizes, Monomial]:
     """Return the indices and the monomial of a sum, under new names."""
     _, sizes, body = of
     level = _level(body)
     names = {f"%{level}_{place}": new_index() for place in range(len(sizes))}
     ranges = {names[f"%{level}_{place}"]: of_key(size) for place, size in enumerate(sizes)}
     return ranges, frozenset(_renamed(body, names))
+
+
+def one_sum(value: Poly) -> tuple[Sizes, Poly] | None:
+    """Return the index and the summand of sums that are added, all over one index below the same
+    size; None for other values.
+    """
+    name, summand, sizes = new_index(), Poly({}), set[Key]()
+    for monomial, coefficient in value.terms.items():
+        match [*monomial]:
+            case [(("sum", (size,), body), 1)]:
+                new = _renamed(body, {f"%{_level(body)}_0": name})
+                summand = summand + Poly({frozenset(new): coefficient})
+                sizes.add(size)
+            case _:
+                return None
+    return ({name: of_key(sizes.pop())}, summand) if len(sizes) == 1 else None
 
 
 def total(summand: Poly, sizes: Sizes) -> Poly:
@@ -156,7 +174,7 @@ def _total_of_monomial(monomial: Monomial, sizes: dict[str, Poly]) -> Poly:
         is_sum = of[0] == "sum" and exponent.denominator == 1 and 0 < exponent <= 3
         if is_sum and indices_in(of) & sizes.keys():
             for _ in range(int(exponent)):
-                inner, body = _opened(of)
+                inner, body = opened(of)
                 sizes |= inner
                 todo += body
         elif of[0] == "exp":  # of a sum: a product, whose factors may be independent
