@@ -21,17 +21,14 @@ from pypm.laws.forms.polynomials import (
     NotDefined,
     Poly,
     by_cases,
-    cases_of,
     factor,
-    first_condition,
     of_key,
     rational,
 )
-from pypm.laws.forms.sums import one_sum, opened, total
+from pypm.laws.forms.sums import new_index, opened, summand, total
 
 __all__ = [
     "absolute",
-    "are_equal",
     "exp",
     "function",
     "log",
@@ -194,7 +191,7 @@ def vanishing(value: Poly) -> Poly:
     """
     if len(value.terms) > 1:
         shared, rest = _shared(value, False)
-        found = vanishing(shared) * _vanishing_difference(rest)
+        found = vanishing(shared) * _vanishing_rest(rest)
     else:
         found = rational(1 if value.terms else 0)
         for monomial in value.terms:
@@ -205,26 +202,23 @@ def vanishing(value: Poly) -> Poly:
     return found.scaled(1 / lead)
 
 
-def _vanishing_difference(value: Poly) -> Poly:
-    """Return a sum without what its summands share, if that is never zero and they have one sign:
-    as exp(x) [y > 0] - exp(x).
-    """
-    found = one_sum(value)
-    if found is None:
+def _vanishing_rest(value: Poly) -> Poly:
+    """Return a value, or of a sum of positive values where conditions hold that of conditions."""
+    sizes = {size for m in value.terms for of, _ in m if of[0] == "sum" for size in of[1]}
+    if len(sizes) != 1:
         return value
-    sizes, summand = found
-    shared, rest = _shared(summand, False)
-    is_plain = len(_signs(rest)) < 2 and all(map(_is_above_zero, shared.terms))
-    return total(rest, sizes) if is_plain else value
-
-
-def _signs(value: Poly) -> frozenset[int]:
-    """Return the signs that a value may have where it is not zero."""
-    condition = first_condition(value)
-    if condition is not None:
-        return frozenset().union(*map(_signs, cases_of(value, condition)))
-    known = {sign for sign in (1, -1) if not never_positive(value.scaled(Fraction(sign)))}
-    return frozenset(known)
+    (size,), index = sizes, new_index()
+    parts = [(summand(m, size, index), c) for m, c in value.terms.items()]
+    body = Poly({})
+    for part, coefficient in parts:
+        if part is None:
+            return value
+        body = body + part.scaled(coefficient)
+    shared, rest = _shared(body, True)
+    lead = rest.terms.get(ONE, Fraction(1))
+    rest = rest.scaled(1 / lead)
+    is_of_conditions = rest * rest == rest and all(_is_above_zero(m) for m in shared.terms)
+    return total(rest, {index: of_key(size)}) if is_of_conditions else value
 
 
 def _vanishing_sum(of: Factor, exponent: Fraction) -> Poly:
@@ -349,77 +343,3 @@ def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
             if of[:2] == ("function", undone) and arguments[0] == factor(of):
                 return of_key(of[2])
     return factor(("function", name, *(argument.key for argument in arguments)))
-
-
-# --- equality ------------------------------------------------------------------------------------
-
-ROUNDS: Final = 8
-MOST_CONDITIONS: Final = 6
-"""The most conditions of two values whose cases are compared one by one."""
-
-
-def are_equal(one: Poly, two: Poly) -> bool:
-    """Return whether two values are equal where both are defined.
-
-    That a value is zero is left out if, were it so, one side would divide by it. False says only
-    that no reason was found.
-    """
-    if is_zero(one - two):
-        return True
-    conditions = {
-        of for side in (one, two) for m in side.terms for of, _ in m if of[0] == "indicator"
-    }
-    if len(conditions) > MOST_CONDITIONS or not any(of[1] == "zero" for of in conditions):
-        return False
-    condition = min(conditions, key=lambda of: (of[1] == "zero", repr(of)))
-    holds, fails = zip(*(cases_of(side, condition) for side in (one, two)), strict=True)
-    if not are_equal(*fails):
-        return False
-    is_left_out = condition[1] == "zero" and any(_divides(x, of_key(condition[2])) for x in holds)
-    return is_left_out or are_equal(*holds)
-
-
-def _divides(side: Poly, by: Poly) -> bool:
-    """Return whether a side divides by a value, whatever its conditions are."""
-    condition = first_condition(side)
-    if condition is not None:
-        return all(_divides(case, by) for case in cases_of(side, condition))
-    divisors = {of for m in side.terms for of, exponent in m if exponent < 0}
-    return any(
-        vanishing(of_key(of[1]) if of[0] == "power" else factor(of)) == by for of in divisors
-    )
-
-
-def is_zero(difference: Poly) -> bool:
-    """Return whether a polynomial is zero once denominators are multiplied out.
-
-    False says only that no reason for zero was found.
-    """
-    for _ in range(ROUNDS):
-        if not difference.terms:
-            return True
-        least: dict[Factor, Fraction] = {}
-        for monomial in difference.terms:
-            for of, exponent in monomial:
-                if of[0] == "power" and exponent < 0:
-                    least[of] = min(least.get(of, exponent), exponent)
-        if not least:
-            return False
-        found = Poly({})
-        for monomial, coefficient in difference.terms.items():
-            product, left = rational(1), dict(monomial)
-            for of, exponent in least.items():
-                product = product * _multiplied(of, left.pop(of, Fraction(0)) - exponent)
-            found = found + product * Poly({frozenset(left.items()): coefficient})
-        difference = found
-    return not difference.terms
-
-
-def _multiplied(of: Factor, exponent: Fraction) -> Poly:
-    """Return a power of a sum, its whole part multiplied out."""
-    whole = exponent.numerator // exponent.denominator
-    found = rational(1)
-    for _ in range(whole):
-        found = found * of_key(of[1])
-    left = exponent - whole
-    return found * factor(of, left) if left else found

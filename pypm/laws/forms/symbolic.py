@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Final
 
 from pypm.laws.forms import functions
+from pypm.laws.forms.comparing import where_it_holds
 from pypm.laws.forms.functions import never_positive, never_zero, power, vanishing
 from pypm.laws.forms.orders import Orders
 from pypm.laws.forms.polynomials import (
@@ -22,7 +23,7 @@ from pypm.laws.forms.polynomials import (
     of_key,
     rational,
 )
-from pypm.laws.forms.sums import indices_in, maximum, new_index, total, with_fixed_indices
+from pypm.laws.forms.sums import Sizes, indices_in, maximum, new_index, total, with_fixed_indices
 
 __all__ = ["SymbolicAlgebra", "exact", "quotient", "size"]
 
@@ -134,7 +135,8 @@ class SymbolicAlgebra:
         value = vanishing(value) if lowest is None else lowest
         if lowest is None and _infinite(value):
             return rational(0)
-        return indicator("zero", value.key)
+        logarithm = _logarithm_of(value)
+        return indicator("zero", value.key) if logarithm is None else self.zero(logarithm - 1)
 
     def choose(self, condition: Poly, yes: Callable[[], Poly], no: Callable[[], Poly]) -> Poly:
         """Return one of two values, by cases where the condition is not known."""
@@ -142,7 +144,7 @@ class SymbolicAlgebra:
             return yes()
         if condition == 0:
             return no()
-        return condition * yes() + (1 - condition) * no()
+        return where_it_holds(condition, yes()) + (1 - condition) * no()
 
     def is_least(self, value: Poly, least: int) -> bool:
         """Return whether a whole number is certainly at least a number, for all sizes from 1 on."""
@@ -252,8 +254,22 @@ class SymbolicAlgebra:
 
     def largest(self, size: Poly, of: Callable[[Poly], Poly]) -> Poly:
         """Return the maximum over a dimension."""
-        parts = [maximum(of(index), names) for index, names in self.indices(size)]
+        parts = [self._largest(of(index), names) for index, names in self.indices(size)]
         return functions.function("max", *parts)
+
+    def _largest(self, value: Poly, names: Sizes) -> Poly:
+        """Return a maximum; where values are one number or minus infinity, by whether all are."""
+        infinite = Poly({})
+        for monomial, coefficient in value.terms.items():
+            if any(of == MINUS_INFINITY for of, _ in monomial):
+                rest = frozenset(part for part in monomial if part[0] != MINUS_INFINITY)
+                infinite = infinite + Poly({rest: coefficient})
+        low = factor(MINUS_INFINITY)
+        finite = value - infinite * low
+        depends = any(indices_in(m) & names.keys() for m in finite.terms)
+        if not infinite.terms or depends or infinite * infinite != infinite:
+            return maximum(value, names)
+        return finite + self.zero(total(1 - infinite, names)) * low
 
     def determining(
         self, shape: Sequence[Poly], of: Callable[[tuple[Poly, ...]], Poly]
@@ -318,6 +334,14 @@ def _lowest(value: Poly) -> Poly | None:
     if others or not is_largest or not coefficient == exponent == 1:
         return None
     return Poly({monomial: Fraction(1), infinite: Fraction(-1)})
+
+
+def _logarithm_of(value: Poly) -> Poly | None:
+    """Return that of which a value is the logarithm, or None."""
+    ((monomial, coefficient), *others) = value.terms.items()
+    of, exponent = next(iter(monomial), (ONE, 0))
+    is_alone = not others and len(monomial) == exponent == coefficient == 1
+    return of_key(of[2]) if is_alone and of[:2] == ("function", "log") else None
 
 
 def _infinite(value: Poly) -> Fraction | None:
