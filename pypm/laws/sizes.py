@@ -12,7 +12,7 @@ import torch
 
 from pypm.core.guards import Guard
 from pypm.core.terms import Value
-from pypm.laws.forms.equal import ones, solutions, without_common
+from pypm.laws.forms.equal import factors, ones, solutions, without_common
 from pypm.laws.forms.functions import substituted
 from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, rational
 from pypm.laws.forms.printing import shown
@@ -27,7 +27,7 @@ from pypm.laws.numbers import (
     is_number,
 )
 
-__all__ = ["KINDS", "SIGNS", "World", "is_of_items"]
+__all__ = ["KINDS", "SIGNS", "World", "is_of_items", "is_one"]
 
 KINDS: Final = "npc"
 """The first letters of sizes, places and numbers."""
@@ -68,6 +68,8 @@ class World:
     """True while code runs that may divide sizes which no guard divides."""
     frozen: tuple[int, int, int] = (0, 0, 0)
     """Sizes, places and numbers up to these are what they are: no equation says more of them."""
+    given: int = 0
+    """Sizes up to this one are those of the arguments of a lemma."""
     _sized: dict[Poly, Size] = field(default_factory=dict)
     small: int = 0
     """The number of a size with a small sample; then numbers are above 1; 0 for none."""
@@ -178,7 +180,10 @@ class World:
         if a == b:
             return
         a, b = without_common(a, b)
-        for symbol, other in (*solutions(a, b), *solutions(b, a), *ones(a, b), *ones(b, a)):
+        sides = (a, b), (b, a)
+        for symbol, other in (
+            x for of in (solutions, ones, factors) for s in sides for x in of(*s)
+        ):
             if not self.is_frozen(symbol):
                 found[symbol] = self.assumptions[symbol] = other
                 self._unify(one, two, found)
@@ -242,6 +247,12 @@ def _is_decided(form: Poly) -> bool:
     shifted = substituted(form, {of: factor(of) + 2 for of, _ in powers})
     signs = {c > 0 for c in shifted.terms.values()}
     return len(signs) == 1 and ONE in shifted.terms
+
+
+def is_one(symbol: Factor, form: Poly, count: int) -> bool:
+    """Return whether a form says that one of the first sizes is 1."""
+    kind, name = symbol
+    return kind == "size" and form == 1 and int(name[1:].rstrip("'")) <= count
 
 
 SIGNS: Final[dict[str, Callable[[float], bool]]] = {
