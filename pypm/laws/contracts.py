@@ -143,6 +143,7 @@ class Contracts:
             result = way.slot("result")
             result.described.append(root)
             made = instance(lemma.given, formulas)
+            world.given = world.count
             pairs = zip(slots.values(), made, strict=False)
             given = {slot: value for slot, value in pairs if value is not UNDEFINED}
             valuation = self.valuation(way, formulas, given)

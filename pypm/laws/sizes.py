@@ -13,7 +13,7 @@ import torch
 
 from pypm.core.guards import Guard
 from pypm.core.terms import Value
-from pypm.laws.forms.equal import ones, solutions, without_common
+from pypm.laws.forms.equal import factors, ones, solutions, without_common
 from pypm.laws.forms.functions import substituted
 from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, rational
 from pypm.laws.forms.printing import shown
@@ -28,7 +28,7 @@ from pypm.laws.numbers import (
     is_number,
 )
 
-__all__ = ["KINDS", "SIGNS", "World", "is_of_items"]
+__all__ = ["KINDS", "SIGNS", "World", "is_of_items", "is_one"]
 
 KINDS: Final = "npc"
 """The first letters of sizes, places and numbers."""
@@ -70,6 +70,8 @@ class World:
     condition."""
     frozen: tuple[int, int, int] = (0, 0, 0)
     """Sizes, places and numbers up to these are what they are: no equation says more of them."""
+    given: int = 0
+    """Sizes up to this one are those of the arguments of a lemma."""
     _sized: dict[Poly, Size] = field(default_factory=dict)
     _resolved: dict[Poly, Poly] = field(default_factory=dict)
     """Forms with what symbols have to be, by so many assumptions as there were."""
@@ -202,7 +204,10 @@ class World:
         if a == b:
             return
         a, b = without_common(a, b)
-        for symbol, other in (*solutions(a, b), *solutions(b, a), *ones(a, b), *ones(b, a)):
+        sides = (a, b), (b, a)
+        for symbol, other in (
+            x for of in (solutions, ones, factors) for s in sides for x in of(*s)
+        ):
             if not self.is_frozen(symbol):
                 found[symbol] = self.assumptions[symbol] = other
                 self._unify(one, two, found)
@@ -267,6 +272,12 @@ def _is_decided(form: Poly) -> bool:
     shifted = substituted(form, {of: factor(of) + 2 for of, _ in powers})
     signs = {c > 0 for c in shifted.terms.values()}
     return len(signs) == 1 and ONE in shifted.terms
+
+
+def is_one(symbol: Factor, form: Poly, count: int) -> bool:
+    """Return whether a form says that one of the first sizes is 1."""
+    kind, name = symbol
+    return kind == "size" and form == 1 and int(name[1:].rstrip("'")) <= count
 
 
 SIGNS: Final[dict[str, Callable[[float], bool]]] = {
