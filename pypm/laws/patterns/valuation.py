@@ -18,7 +18,7 @@ from pypm.laws.numbers import is_number
 from pypm.laws.patterns.applying import Applying
 from pypm.laws.patterns.inversion import parts_of_expression
 from pypm.laws.patterns.looping import Looping
-from pypm.laws.patterns.unknown_guards import check_values
+from pypm.laws.patterns.unknown_guards import at_limits, check_values
 from pypm.laws.patterns.variables import given_number, is_several, parts_of
 from pypm.laws.patterns.ways import (
     AppliedOperator,
@@ -113,6 +113,7 @@ class Valuation(Applying, Looping):
         whatever the sizes.
         """
         self._world.unequal.clear()
+        expression = at_limits(expression, self._world)
         found = self._evaluate(expression, names)
         if found is UNDEFINED:
             for one, two in list(self._world.unequal):  # it may have one where they are equal
@@ -165,6 +166,8 @@ class Valuation(Applying, Looping):
             spelling = self._way.choices.pick(lambda: self._lemmas.spellings(lemma), name)
             if spelling.lemma.given == given:
                 spelling.settle(self._world, names)
+            else:  # it was found before symbols were settled: for more general arguments
+                self._way.notes[-1] = spelling.lemma
             replay = spelling.replay(values)
             way = Way(replay, self._way.notes)
             found = entered(lemma, values, way, self._formulas, self._lemmas)
