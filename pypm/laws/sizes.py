@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -14,8 +14,8 @@ import torch
 from pypm.core.guards import Guard
 from pypm.core.terms import Value
 from pypm.laws.forms.equal import factors, ones, solutions, without_common
-from pypm.laws.forms.functions import substituted
-from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, rational
+from pypm.laws.forms.functions import function, substituted
+from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, of_key, rational
 from pypm.laws.forms.printing import shown
 from pypm.laws.numbers import (
     Assumed,
@@ -38,6 +38,11 @@ SAMPLES: Final = (
     (1511, 1523, 1531, 1543, 1549, 1553, 1559, 1567, 1571, 1579, 1583, 1597, 1601, 1607, 1609),
 )
 """Samples of sizes: different primes, for each of two runs."""
+SAMPLED: Final[dict[Factor, Callable[..., Fraction | float]]] = {
+    ("function", "max"): max,
+    ("function", "round"): round,
+}
+"""Functions of numbers that have samples."""
 SMALL: Final = 3, 2
 """Samples of a size that is small."""
 
@@ -175,7 +180,13 @@ class World:
                 return Fraction(SMALL[self.run])
             return Fraction(SAMPLES[self.run][number % len(SAMPLES[0])])
         if kind == "symbol":
-            return bool(self.small) + 0.0123 + int(name[1:]) / 1013 + self.run / 771
+            number, primes = int(name[1:].rstrip("'")), name.count("'")
+            apart = primes * (23 + 4 * number + 2 * self.run)  # still so if it is rounded
+            return bool(self.small) + 0.0123 + number / 1013 + self.run / 771 + apart
+        if kind == "abs":
+            return abs(self._sample(of[1]))
+        if of[:2] in SAMPLED:
+            return SAMPLED[of[:2]](*(self.sample(of_key(key)) for key in of[2:]))
         if kind == "prime":
             return Fraction(of[1])
         raise Contradiction("a number without a sample")
@@ -215,13 +226,14 @@ class World:
         raise Contradiction(f"{shown(a)} and {shown(b)}")
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Take plain numbers that are samples for their symbols, as in a text that is read again.
+    def reading(self, given: Sequence[Real] = ()) -> Iterator[None]:
+        """Take plain numbers that are samples for their symbols, as in a text that is read again:
+        also the samples of these numbers.
 
         Another number that happens to be a sample is none in the other run.
         """
         reals = (self.number(factor(("symbol", f"c{n + 1}"))) for n in range(self.numbers))
-        for found in (*self._sized.values(), *reals):
+        for found in (*self._sized.values(), *reals, *given):
             if found.form.constant is None:
                 self.plain.setdefault(found.sample, found.form)
         with as_symbols(self.plain):
@@ -255,12 +267,19 @@ class World:
         return not all(_is_decided(form) for form, _ in new)
 
     def note(self, left: SymbolicNumber, sign: str, right: Value) -> None:
-        """Record a comparison: a condition, or a hypothesis."""
+        """Record a comparison: a condition, or a hypothesis; none that the forms of limits say."""
         other = form_of(right)
+        ordered = {"<=": (left.form, other), ">=": (other, left.form)}.get(sign, ())
+        if any(map(_has_maxima, ordered)) and function("max", *ordered) == ordered[1]:
+            return
         if not self.watched:
             self.hypotheses.append((left.form - other, sign))
         elif not _is_decided(left.form - other):
             self.conditions[f"{shown(left.form)} {sign} {shown(other)}"] = left.form - other, sign
+
+
+def _has_maxima(form: Poly) -> bool:
+    return any(of[:2] == ("function", "max") for m in form.terms for of, _ in m)
 
 
 @lru_cache(2**14)

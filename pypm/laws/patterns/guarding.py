@@ -26,6 +26,7 @@ from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula
 from pypm.laws.numbers import Assumed, Contradiction, form_of, is_number
 from pypm.laws.patterns.looping import binds
+from pypm.laws.patterns.nearest import allow
 from pypm.laws.patterns.subjects import (
     SHAPES,
     GuardedName,
@@ -146,6 +147,11 @@ class Guarding(Valued):
                 if is_number(one) and is_number(two):
                     self._unify(one, two)
                     return
+            case Holds(Apply(function, arguments)) if function.nearest is not None:
+                values = [self._evaluate(argument, names) for argument in arguments]
+                if UNDEFINED not in values:
+                    allow(function, values, self._formulas)
+                return
         self._world.unequal.clear()
         before = len(self._world.hypotheses)
         known = self._holds(guard, names)
