@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from pypm.laws.algebra import Algebra, Given, Index, Indexed, NoMeaning, Scalar, Shape, SizesDiffer
+from pypm.laws.forms.deadline import check_time
 from pypm.laws.forms.polynomials import Poly, factor, indicator, rational
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.numbers import Size, form_of, is_number
@@ -98,6 +99,7 @@ class FormulaValues:
         self, formula: Formula, name: str, operands: Sequence[Given], shape: Shape
     ) -> Given:
         """Return the value of a formula, given those of its operands."""
+        check_time()
         if name == "read":
             return self.read(formula, shape)
         if name == "loop":

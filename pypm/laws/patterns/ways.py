@@ -39,6 +39,7 @@ from pypm.core.patterns import (
 from pypm.core.terms import ARGUMENT, DERIVED, VALUE
 from pypm.core.traverse import alternates, children, conjuncts
 from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.forms.deadline import check_time
 from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.patterns.shared_guards import shared_guards
 
@@ -95,6 +96,7 @@ class Choices:
 
         Raises NotMatched if there are none.
         """
+        check_time()
         if self.at == len(self.script):
             found = options()
             if not found:
