@@ -92,5 +92,6 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
             read(guard.left, names)
             read(guard.right, names)
     for tree in way.roots:
-        visit(tree)
+        if not (isinstance(tree, WayName) and tree in found):  # else calls may bind it
+            visit(tree)
     return found
