@@ -227,17 +227,13 @@ class Formulas:
         self, name: str, values: Sequence[Given], attributes: Mapping[str, Given]
     ) -> Shape:
         """Return the shape of a result; comparisons of sizes that decide it become conditions."""
-        world = self.world
-        before = world.watched, world.divides
-        world.watched, world.divides = True, False
         try:
-            return result_shape(world, name, values, attributes)
+            with self.world.observing(watched=True, divides=False):
+                return result_shape(self.world, name, values, attributes)
         except (IndexError, ValueError, ZeroDivisionError):
             raise SizesDiffer(0, 1) from None  # an operand of too few dimensions
         except TypeError as error:  # of arguments of another kind
             raise NoMeaning(f"`{name}` has no meaning here in this form: {error}") from error
-        finally:
-            world.watched, world.divides = before
 
     @cached_property
     def _kept(self) -> list[Formula]:

@@ -49,6 +49,7 @@ class Contradiction(Exception):
 class Symbols(Protocol):
     """The symbols of one equation, as numbers ask for them."""
 
+    watched: bool
     divides: bool
     unequal: list[tuple[Value, Value]]
 
@@ -217,10 +218,11 @@ class Size(SymbolicNumber, int):
         return found
 
     def __floordiv__(self, other: Value) -> Size:
-        return self.world.sized(self._divided(other)[0])
+        return self.world.sized(self._divided(other, self.world.divides)[0])
 
     def __mod__(self, other: Value) -> Size:
-        return self.world.sized(self._divided(other)[1])
+        is_said = self.world.divides and self.world.watched
+        return self.world.sized(self._divided(other, is_said)[1])
 
     def __rfloordiv__(self, other: Value) -> Size:
         return self.world.sized(form_of(other)).__floordiv__(self)
@@ -228,8 +230,10 @@ class Size(SymbolicNumber, int):
     def __rmod__(self, other: Value) -> Size:
         return self.world.sized(form_of(other)).__mod__(self)
 
-    def _divided(self, other: Value) -> tuple[Poly, Poly]:
-        """Return quotient and rest; a symbol that is divided is a product, and leaves none."""
+    def _divided(self, other: Value, is_said: bool) -> tuple[Poly, Poly]:
+        """Return quotient and rest; a symbol that is divided is a product, and leaves none: a
+        condition of the verdict if it `is_said`.
+        """
         by = form_of(other)
         whole, rest = quotient(self.form, by)
         if not rest.terms or rest.constant is not None:
@@ -243,7 +247,7 @@ class Size(SymbolicNumber, int):
                     and not self.world.is_frozen(of)
                     and not any(g == of for m in by.terms for g, _ in m)
                 ):
-                    condition = f"{shown(by)} divides {of[1]}" * self.world.divides
+                    condition = f"{shown(by)} divides {of[1]}" * is_said
                     raise Assumed({of: by * factor(("size", f"{of[1]}'"))}, condition)
         raise Contradiction(f"{shown(self.form)} divided by {shown(by)}")
 

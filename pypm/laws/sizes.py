@@ -65,7 +65,8 @@ class World:
     parts: int | None = None
     """The most parts of a list, if there are lists."""
     divides: bool = False
-    """True while code runs that may divide sizes which no guard divides."""
+    """True while code runs that may divide sizes which no guard divides: that no rest is left is a
+    condition."""
     frozen: tuple[int, int, int] = (0, 0, 0)
     """Sizes, places and numbers up to these are what they are: no equation says more of them."""
     _sized: dict[Poly, Size] = field(default_factory=dict)
@@ -80,6 +81,16 @@ class World:
     count: int = 0
     numbers: int = 0
     places: int = 0
+
+    @contextmanager
+    def observing(self, *, watched: bool, divides: bool) -> Iterator[None]:
+        """Say for a while what becomes of comparisons and of divisions."""
+        before = self.watched, self.divides
+        self.watched, self.divides = watched, divides
+        try:
+            yield
+        finally:
+            self.watched, self.divides = before
 
     def size(self) -> Size:
         """Return a new size."""

@@ -99,14 +99,8 @@ def _plainly() -> Iterator[None]:
 @contextmanager
 def running(formulas: Formulas) -> Iterator[None]:
     """Run torch code on symbolic tensors: comparisons of sizes are recorded as conditions."""
-    world = formulas.world
-    before = world.watched, world.divides
-    world.watched = world.divides = True
-    try:
-        with _Running(formulas):
-            yield
-    finally:
-        world.watched, world.divides = before
+    with formulas.world.observing(watched=True, divides=True), _Running(formulas):
+        yield
 
 
 def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None) -> Given:

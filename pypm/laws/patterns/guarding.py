@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from pypm.core.guards import (
     And,
@@ -17,6 +19,7 @@ from pypm.core.guards import (
     evaluate,
     holds,
 )
+from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
 from pypm.core.traverse import names as names_in
 from pypm.laws.algebra import Given, NoMeaning
@@ -38,17 +41,35 @@ from pypm.laws.patterns.ways import Argument, Impossible, Meant, Names, NotMatch
 
 __all__ = ["Guarding"]
 
+CONSTANTS: Final = (bool, int, str, type(None))
+"""Types of constants that follow from no size."""
+
 
 class Guarding(Valued):
     """The part of a valuation that is about guards, and about expressions in them."""
 
     def exclude(self) -> None:
-        """Raise Impossible if a guard on constants alone fails: before anything is chosen."""
+        """Raise Impossible if a guard on constants, or on what is given, fails whatever the sizes:
+        before anything is chosen. Raises NotMatched if given values are not those of their names.
+        """
         for guard, names in self._way.guards:
-            lets = [names[name].lets for name in names_in(guard)]
-            are_known = lets and all(let and isinstance(let[0][0], Constant) for let in lets)
-            if are_known and self._holds(guard, names) is False:
-                raise Impossible("another constant")
+            known = {name: self._constant(names[name]) for name in names_in(guard)}
+            if known and UNDEFINED not in known.values():
+                before = len(self._world.hypotheses)
+                is_wrong = holds(guard, known.__getitem__) is False
+                if is_wrong and len(self._world.hypotheses) == before:
+                    raise Impossible("another constant")
+        for slot in self._given:
+            with suppress(NoMeaning):
+                self.value(slot)
+
+    def _constant(self, slot: WayName) -> Given:
+        """Return a constant of the pattern, or a record that is given; else UNDEFINED."""
+        given = self._given.get(slot, UNDEFINED)
+        if isinstance(given, Record):
+            return given
+        is_constant = slot.lets and isinstance(slot.lets[0][0], Constant)
+        return self.value(slot) if is_constant else UNDEFINED
 
     def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
         """Make all guards hold, and these values equal. Raises NotMatched."""
@@ -91,7 +112,7 @@ class Guarding(Valued):
             case Or(left, right):
                 if is_of_none(left):
                     known = self._holds(left, names)
-                elif not is_about_values(guard):
+                elif not is_about_values(guard) or self._is_of_constants(guard, names):
                     known = self._holds(guard, names) is not False
                 else:
                     known = None
@@ -131,6 +152,14 @@ class Guarding(Valued):
                 raise NotMatched("a guard")
             if compared > 1:
                 self._world.unknown.append(guard)
+        elif known and len(self._world.hypotheses) - before > 1:  # it may hold by others as well
+            with self._world.observing(watched=True, divides=True):
+                holds(guard, self._subjects(names))
+
+    def _is_of_constants(self, guard: Guard, names: Names) -> bool:
+        """Return whether a guard reads constants alone, which follow from choices."""
+        values = [self.value(names[name]) for name in names_in(guard)]
+        return not is_about_sizes(guard) and all(type(value) in CONSTANTS for value in values)
 
     def _side(self, guard: Guard, names: Names) -> None:
         """Make a side of a guard hold: by no size of an argument that is 1 for this side alone."""
@@ -143,10 +172,12 @@ class Guarding(Valued):
             raise
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
-        return holds(guard, self._subjects(names))
+        with self._world.observing(watched=False, divides=True):
+            return holds(guard, self._subjects(names))
 
     def _evaluate(self, expression: Expression, names: Names) -> Value:
-        return all_made(evaluate(expression, self._subjects(names)))
+        with self._world.observing(watched=True, divides=True):
+            return all_made(evaluate(expression, self._subjects(names)))
 
     def _argument(self, argument: Argument) -> Given:
         said = argument.value

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from inspect import unwrap
 from typing import Final
 
-from pypm.core.guards import Apply, Attribute, Constant, Expression, Guard, Or, Reference
+from pypm.core.guards import Apply, Attribute, Constant, Expression, Guard, Or, Reference, Tuple
 from pypm.core.terms import UNDEFINED, Value
 from pypm.core.traverse import expressions, subexpressions
 from pypm.laws.patterns.ways import NotMatched
 from pypm.laws.sizes import World, is_of_items
 
-__all__ = ["check_values", "is_about_sizes", "is_about_values", "lacks_a_dimension"]
+__all__ = ["at_limits", "check_values", "is_about_sizes", "is_about_values", "lacks_a_dimension"]
 
 OF_STORAGE: Final = frozenset({"dtype", "device", "tags", "is_contiguous", "is_constant"})
 """Attributes on which no value depends over the reals."""
@@ -22,6 +22,19 @@ def _read(guard: Guard) -> Iterator[Expression]:
     """Yield the expressions that a guard reads, with those inside of them."""
     for expression in expressions(guard):
         yield from subexpressions(expression)
+
+
+def at_limits(expression: Expression, world: World) -> Expression:
+    """Return an expression with the limits of functions that have one in place of their calls."""
+    match expression:
+        case Apply(function) if function.limit is not None:
+            world.limits.add(function.name.rpartition(".")[2])
+            return Constant(function.limit)
+        case Apply(function, arguments):
+            return Apply(function, tuple(at_limits(part, world) for part in arguments))
+        case Tuple(elements):
+            return Tuple(tuple(at_limits(part, world) for part in elements))
+    return expression
 
 
 def is_about_sizes(guard: Guard) -> bool:

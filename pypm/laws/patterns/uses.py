@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 
 from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
@@ -11,6 +13,9 @@ from pypm.laws.patterns.domains import MASKED, OF_PIECES, PIECE, TENSOR, of_argu
 from pypm.laws.patterns.ways import AppliedOperator, Meant, Names, Spelled, Tree, Way, WayName
 
 __all__ = ["dtype_tests", "uses_of"]
+
+RANKS_OF: Final = {"aten.bmm": 3, "aten.mm": 2}
+"""Operators with the rank that all operands have."""
 
 
 def dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
@@ -61,6 +66,8 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
                     visit(operand)
                     if isinstance(operand, WayName):
                         found[operand]["operand"] = of_operand(operator.name, at)
+                        if operator.name in RANKS_OF:
+                            found[operand]["rank"] = RANKS_OF[operator.name]
                 if operator.name == "aten.narrow" and isinstance(operands[1], WayName):
                     found[operands[1]]["place"] = True
                 if operator.name in MASKED and isinstance(operands[3], WayName):

@@ -18,7 +18,7 @@ from pypm.laws.numbers import is_number
 from pypm.laws.patterns.applying import Applying
 from pypm.laws.patterns.inversion import parts_of_expression
 from pypm.laws.patterns.looping import Looping
-from pypm.laws.patterns.unknown_guards import check_values
+from pypm.laws.patterns.unknown_guards import at_limits, check_values
 from pypm.laws.patterns.variables import given_number, is_several, parts_of
 from pypm.laws.patterns.ways import (
     AppliedOperator,
@@ -115,6 +115,7 @@ class Valuation(Applying, Looping):
         whatever the sizes.
         """
         self._world.unequal.clear()
+        expression = at_limits(expression, self._world)
         found = self._evaluate(expression, names)
         if found is UNDEFINED:
             for one, two in list(self._world.unequal):  # it may have one where they are equal

@@ -40,7 +40,7 @@ from pypm.laws.patterns.domains import (
     fields_in,
 )
 from pypm.laws.patterns.uses import dtype_tests, uses_of
-from pypm.laws.patterns.ways import Way, WayName
+from pypm.laws.patterns.ways import NotMatched, Way, WayName
 
 __all__ = ["Variables", "given_number", "is_several", "parts_of", "rank_of"]
 
@@ -289,7 +289,11 @@ class Variables:
 
     def _new_shape(self, slot: WayName) -> list[Given]:
         label = SHAPE if "#" in slot.name else slot.name
-        return [n or self._world.size() for n in self._pick(self._shapes(), label)]
+        known = self.uses.get(slot, {}).get("rank")
+        shapes = [s for s in self._shapes() if known in (None, len(s))]
+        if not shapes:
+            raise NotMatched("an operator that takes no such rank")
+        return [n or self._world.size() for n in self._pick(shapes, label)]
 
     def _shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes that a new tensor may have, with 0 for a size: that of the first one is

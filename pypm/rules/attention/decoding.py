@@ -10,7 +10,7 @@ from pypm import decline, pattern, rule
 from pypm.fx import trained
 from pypm.kernels.attention import attention_over_cache, unsuited
 from pypm.kernels.attention.decoding import FEW_QUERIES
-from pypm.rules.attention.patterns import Attention, Heads
+from pypm.rules.attention.patterns import Attention, Heads4D
 from pypm.rules.attention.rules import agree, replaced
 from pypm.rules.vocabulary.fused_attention import Fused
 
@@ -73,7 +73,7 @@ def written_out(match, scores, v, lv, kernel):
 
 @pattern
 def CalledOverCache(q, k, v, lk, lv, mask, scale, grouped):
-    keys, values = Heads(k, lk), Heads(v, lv)
+    keys, values = Heads4D(k, lk), Heads4D(v, lv)
     assert q.rank == k.rank == v.rank == keys.rank == values.rank == 4
     return Fused(q, keys, values, mask, False, scale, grouped)
 
@@ -91,7 +91,7 @@ def called_decoding_without_mask(q, k, v, lk, lv, mask, scale):
 
 
 def turned(x, layout):
-    """Return keys or values, [B, G, T, D], of a layout of `Heads`."""
+    """Return keys or values, [B, G, T, D], of a layout of `Heads4D`."""
     return x.transpose(1, 2) if layout == "BTGD" else x
 
 

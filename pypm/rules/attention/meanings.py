@@ -53,6 +53,11 @@ def repeated(k, dim, shape=None):
     return wide.expand(sizes).flatten(dim, dim + 1)
 
 
+def expanded(k, shape):
+    """Return k in a shape to which it is broadcast."""
+    return k.expand(shape)
+
+
 def heads(k, layout, shape=None):
     """Return keys or values [B, G, T, D] of a layout for as many heads as in a shape."""
     k = k.transpose(1, 2) if layout == "BTGD" else k

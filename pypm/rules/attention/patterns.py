@@ -5,6 +5,7 @@ import math
 from pypm import let, pattern, predicate, record, var
 from pypm.fx import GETITEM, aten
 from pypm.rules.attention.meanings import (
+    expanded,
     flat,
     heads,
     keys,
@@ -179,20 +180,25 @@ def Repeated(k, dim):
     return aten.repeat_interleave(k, n, dim, ...)
 
 
-@pattern(through=NoOp, means=lambda k, shape: k.expand(shape))
-def Broadcast(k):  # [B, G, 1, T, D] as [B, G, n, T, D]
+@pattern(through=NoOp, means=expanded)
+def Shared(k):  # [B, 1, T, D] as [B, n, T, D]
+    y = aten.expand(k, ...)
+    assert k.rank == 4 and k.shape[1] == 1
+    assert y.shape[0] == k.shape[0] and y.shape[2:] == k.shape[2:]
+    return y
+
+
+@pattern(through=NoOp, means=expanded)
+def SharedInGroups(k):  # [B, G, 1, T, D] as [B, G, n, T, D]
     y = aten.expand(k, ...)
     assert k.rank == 5 and k.shape[2] == 1
     assert y.shape[:2] == k.shape[:2] and y.shape[3:] == k.shape[3:]
     return y
 
 
-@pattern(through=NoOp)
-def Broadcast(k):  # [B, 1, T, D] as [B, n, T, D]
-    y = aten.expand(k, ...)
-    assert k.rank == 4 and k.shape[1] == 1
-    assert y.shape[0] == k.shape[0] and y.shape[2:] == k.shape[2:]
-    return y
+@pattern(means=expanded)
+def Broadcast(k):
+    return SharedInGroups(k) | Shared(k)
 
 
 @pattern(means=lambda x: x.transpose(1, 2))
@@ -201,12 +207,12 @@ def Swapped(x):
 
 
 @pattern(means=heads)
-def Heads(k, layout):  # layout: how [B, G, T, D] is had from k
-    return NoOp(Heads(k, layout))
+def Heads4D(k, layout):  # layout: how [B, G, T, D] is had from k
+    return NoOp(Heads4D(k, layout))
 
 
 @pattern(through=NoOp)
-def Heads(k, layout):
+def Heads4D(k, layout):
     d = var()
     let(layout="")
     assert d == 1
@@ -214,7 +220,7 @@ def Heads(k, layout):
 
 
 @pattern(through=NoOp)
-def Heads(k, layout):
+def Heads4D(k, layout):
     d = var()
     let(layout="BTGD")
     assert d == 2
@@ -222,15 +228,26 @@ def Heads(k, layout):
 
 
 @pattern(through=NoOp)
-def Heads(k, layout):
+def Heads4D(k, layout):
     let(layout="")
-    return Broadcast(k)
+    return Shared(k)
+
+
+@pattern
+def Heads4D(k, layout):
+    let(layout="")
+    return k
+
+
+@pattern(means=heads)
+def Heads(k, layout):  # also of five dimensions
+    let(layout="")
+    return SharedInGroups(k)
 
 
 @pattern
 def Heads(k, layout):
-    let(layout="")
-    return k
+    return Heads4D(k, layout)
 
 
 @pattern(through=NoOp, means=keys)
