@@ -93,8 +93,8 @@ def tried(
     is proved if its sides have one normal form, the same one for two samples of all sizes and
     numbers: so no sample is in it. Of last choices with the label `first`, those that are proved
     or open first stand for the others, but where the size of an argument has to be 1, and so do
-    parted ones that are ways by `is_way`. A way that is declined is made by `others`, in turn, up to
-    one that is not.
+    parted ones that are ways by `is_way`. A way that is declined is made by `others`, in turn, up
+    to one that is not.
     """
     found = []
     choices = Choices()

@@ -9,7 +9,7 @@ from typing import Final
 
 from pypm.laws.forms import functions
 from pypm.laws.forms.comparing import where_it_holds
-from pypm.laws.forms.functions import never_positive, never_zero, power, vanishing
+from pypm.laws.forms.functions import never_positive, never_zero, only_factor, power, vanishing
 from pypm.laws.forms.orders import Orders
 from pypm.laws.forms.polynomials import (
     MINUS_INFINITY,
@@ -338,10 +338,8 @@ def _lowest(value: Poly) -> Poly | None:
 
 def _logarithm_of(value: Poly) -> Poly | None:
     """Return that of which a value is the logarithm, or None."""
-    ((monomial, coefficient), *others) = value.terms.items()
-    of, exponent = next(iter(monomial), (ONE, 0))
-    is_alone = not others and len(monomial) == exponent == coefficient == 1
-    return of_key(of[2]) if is_alone and of[:2] == ("function", "log") else None
+    of = only_factor(value)
+    return of_key(of[2]) if of[:2] == ("function", "log") else None
 
 
 def _infinite(value: Poly) -> Fraction | None:
