@@ -16,7 +16,7 @@ from pypm.laws.formulas import Formulas
 from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.ways import Choices, Impossible, NotMatched, Way
 from pypm.laws.signatures import Signature
-from pypm.laws.sizes import World
+from pypm.laws.sizes import World, is_one
 from pypm.laws.verdicts import Parted
 
 __all__ = [
@@ -98,8 +98,9 @@ def tried(
     """Try all ways, up to one with an outcome of the kinds `until`: each is made by choices. A way
     is proved if its sides have one normal form, the same one for two samples of all sizes and
     numbers: so no sample is in it. Of last choices with the label `first`, those that are proved
-    or open first stand for the others, or parted by a way that `is_way`. A way that is declined is
-    made by `others`, in turn, up to one that is not: by those about what its body asked for.
+    or open first stand for the others, but where the size of an argument has to be 1, and so do
+    parted ones that are ways by `is_way`. A way that is declined is made by `others`, in turn, up
+    to one that is not: by those about what its body asked for.
     """
     found = []
     choices = Choices()
@@ -108,13 +109,19 @@ def tried(
         if found[-1].kind == "declined":
             found[-1:] = _elsewhere(others, choices, found[-1].asked) or found[-1:]
         last = found[-1]
-        is_known = last.kind in ("proved", "open") or (
-            first and last.kind == "parted" and is_way(last)
-        )
-        known = first if is_known else ""
+        is_parted = bool(first) and last.kind == "parted" and is_way(last)
+        known = first if is_parted or _stands_for_others(last) else ""
         if found[-1].kind in until or not choices.advance(known):
             return found
     return [*found, Outcome("open", Way(choices), f"more than {MOST_WAYS} ways")]
+
+
+def _stands_for_others(outcome: Outcome) -> bool:
+    """Return whether a way is proved for any sizes of the arguments, or open."""
+    if outcome.kind != "proved" or outcome.equation is None:
+        return outcome.kind in ("proved", "open")
+    world = outcome.equation.formulas.world
+    return not any(is_one(*said, world.given) for said in world.assumptions.items())
 
 
 def _elsewhere(

@@ -19,7 +19,8 @@ from pypm.fx.tracing.body import takes_match
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.bodies import UNSURE, replaced
 from pypm.laws.contracts import Contracts
-from pypm.laws.equations import DEADLINE, Equation, TimeIsUp, compared
+from pypm.laws.equations import Equation, compared
+from pypm.laws.forms.deadline import DEADLINE, TimeIsUp
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import SIZES, TYPES, Declined, Key, Lemma, Make, Outcome, has_own_shape, tried
 from pypm.laws.numbers import Size, is_number

@@ -193,7 +193,9 @@ def _over_steps(
 
 
 def _opaque(formulas: Formulas, name: str, like: Given, *operands: Given) -> Given:
-    """Return a tensor of which is known only what determines it."""
+    """Return a tensor of which is known only what determines it: none like None."""
+    if like is None:
+        return None
     tensors = [x.formula for x in operands if isinstance(x, SymbolicTensor)]
     numbers = tuple(x for x in operands if not isinstance(x, SymbolicTensor))
     shape = formulas.sizes(like.formula)

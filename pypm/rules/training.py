@@ -223,6 +223,8 @@ def fused(match, q, t, v, g, steps, back):
         return decline("some masks are filled in and others added")
     if not same_size(g.shape[1], q.shape[1]):
         return decline("what arrives is broadcast")
+    if not same_size(g.shape[2], v.shape[2]):
+        return decline("what arrives is not of the width of the values")
     batch = heads_of(q, [shape for _, shape, *_ in steps])
     causal, steps = causally(steps, q.shape[1], q.dtype)
     steps = [over(step, (*batch, q.shape[1])) for step in steps]

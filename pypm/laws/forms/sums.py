@@ -27,8 +27,8 @@ __all__ = [
     "indices_in",
     "maximum",
     "new_index",
-    "one_sum",
     "opened",
+    "summand",
     "total",
     "with_fixed_indices",
 ]
@@ -142,26 +142,23 @@ def opened(of: Factor) -> tuple[Sizes, Monomial]:
     return ranges, frozenset(_renamed(body, names))
 
 
-def one_sum(value: Poly) -> tuple[Sizes, Poly] | None:
-    """Return the index and the summand of sums that are added, all over one index below the same
-    size; None for other values.
-    """
-    name, summand, sizes = new_index(), Poly({}), set[Key]()
-    for monomial, coefficient in value.terms.items():
-        match [*monomial]:
-            case [(("sum", (size,), body), 1)]:
-                new = _renamed(body, {f"%{_level(body)}_0": name})
-                summand = summand + Poly({frozenset(new): coefficient})
-                sizes.add(size)
-            case _:
-                return None
-    return ({name: of_key(sizes.pop())}, summand) if len(sizes) == 1 else None
+def summand(monomial: Monomial, size: Key, index: str) -> Poly | None:
+    """Return what a monomial is the sum of, over an index of this size; None if it is no sum."""
+    for of, exponent in monomial:
+        if of[0] == "sum" and exponent == 1 and size in of[1]:
+            sizes, body = opened(of)
+            name = next(name for name, known in sizes.items() if known.key == size)
+            others = {other: known for other, known in sizes.items() if other != name}
+            inner = total(Poly({body: Fraction(1)}), others)
+            outside = Poly({monomial - {(of, exponent)}: Fraction(1)})
+            return of_key(_renamed(inner.key, {name: index})) * outside
+    return None
 
 
-def total(summand: Poly, sizes: Sizes) -> Poly:
+def total(value: Poly, sizes: Sizes) -> Poly:
     """Return the sum of a polynomial over indices."""
     found = Poly({})
-    for monomial, coefficient in summand.terms.items():
+    for monomial, coefficient in value.terms.items():
         found = found + _total_of_monomial(monomial, dict(sizes)).scaled(coefficient)
     return found
 

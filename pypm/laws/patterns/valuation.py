@@ -8,7 +8,7 @@ from math import prod
 from pypm.core.guards import Attribute, Equal, Expression, Reference
 from pypm.core.patterns import Definition
 from pypm.core.records import Record
-from pypm.core.terms import UNDEFINED, VALUE, Value
+from pypm.core.terms import DERIVED, UNDEFINED, VALUE, Value
 from pypm.fx.values.observers import steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
@@ -68,7 +68,9 @@ class Valuation(Applying, Looping):
             match part:
                 case Reference(name):
                     found.append((name, own))
-                case Attribute(name, attribute) if isinstance(value, Record):
+                case Attribute(name, attribute) if (
+                    isinstance(value, Record) and attribute not in DERIVED
+                ):
                     fields.setdefault(name, {})[attribute] = own
         return [*found, *((name, Record(known)) for name, known in fields.items())]
 
@@ -77,6 +79,8 @@ class Valuation(Applying, Looping):
     def value(self, slot: WayName) -> Given:
         """Return the value of a slot. Raises NotMatched, NoMeaning."""
         if slot not in self._known:
+            if self._under_way and slot.lets and is_number(self._given.get(slot)):
+                return self._given[slot]  # it is compared where it is asked for by itself
             if slot in self._under_way:
                 raise NoMeaning(f"`{slot.name}` depends on itself")
             self._under_way.add(slot)
