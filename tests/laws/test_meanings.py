@@ -104,6 +104,11 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
     "aten.baddbmm": (lambda b, x, y: torch.baddbmm(b, x, y.mT), (C, X, Y)),
     "aten.outer": (torch.outer, (V, C)),
     "aten.einsum": (lambda x, y: torch.einsum("abc,dbc->da", x, y), (X, Y)),
+    "aten._softmax_backward_data": (
+        lambda g, x: aten._softmax_backward_data(g, torch.softmax(x, 1), 1, x.dtype),
+        (X, Y),
+    ),
+    "prims.fma": (lambda x, y, z: torch.ops.prims.fma(x, y, z), (X, Y, P)),
     "aten.layer_norm": (lambda x, v: F.layer_norm(x, (4,), v, v, 0.01), (X, V)),
     "aten.rms_norm": (lambda x, v: F.rms_norm(x, (4,), v, 0.01), (X, V)),
     "aten.group_norm": (lambda x, c: F.group_norm(x, 3, c, c, 0.01), (X, C)),
