@@ -72,7 +72,11 @@ class Contracts:
                 if key not in self._known:
                     self._under_way.add(key)
                     try:
-                        self._known[key] = tried(self._maker(lemma), first="shape")
+                        self._known[key] = tried(
+                            self._maker(lemma),
+                            first="shape",
+                            is_way=lambda o: bool(self.possible([o])),
+                        )
                     finally:
                         self._under_way.remove(key)
                 found[key] = lemma, self._known[key]
@@ -139,6 +143,7 @@ class Contracts:
             result = way.slot("result")
             result.described.append(root)
             made = instance(lemma.given, formulas)
+            world.given = world.count
             pairs = zip(slots.values(), made, strict=False)
             given = {slot: value for slot, value in pairs if value is not UNDEFINED}
             valuation = self.valuation(way, formulas, given)

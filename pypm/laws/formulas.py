@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+import torch
+
 from pypm.laws.algebra import Algebra, Given, Index, Indexed, NoMeaning, Scalar, Shape, SizesDiffer
 from pypm.laws.forms.polynomials import Poly, factor, indicator, rational
 from pypm.laws.forms.symbolic import SymbolicAlgebra
@@ -16,7 +18,7 @@ from pypm.laws.operators.site import Site
 from pypm.laws.result_shapes import result_shape
 from pypm.laws.sizes import World
 
-__all__ = ["ANYTHING", "Formula", "FormulaValues", "Formulas"]
+__all__ = ["ANYTHING", "Formula", "FormulaValues", "Formulas", "narrow_type"]
 
 
 HELP: Final = (
@@ -225,17 +227,13 @@ class Formulas:
         self, name: str, values: Sequence[Given], attributes: Mapping[str, Given]
     ) -> Shape:
         """Return the shape of a result; comparisons of sizes that decide it become conditions."""
-        world = self.world
-        before = world.watched, world.divides
-        world.watched, world.divides = True, False
         try:
-            return result_shape(world, name, values, attributes)
+            with self.world.observing(watched=True, divides=False):
+                return result_shape(self.world, name, values, attributes)
         except (IndexError, ValueError, ZeroDivisionError):
             raise SizesDiffer(0, 1) from None  # an operand of too few dimensions
         except TypeError as error:  # of arguments of another kind
             raise NoMeaning(f"`{name}` has no meaning here in this form: {error}") from error
-        finally:
-            world.watched, world.divides = before
 
     @cached_property
     def _kept(self) -> list[Formula]:
@@ -249,6 +247,14 @@ class Formulas:
     def sizes(self, of: Formula) -> tuple[Size, ...]:
         """Return the shape of a tensor."""
         return tuple(self.world.sized(n) for n in of.tensor.shape)
+
+
+def narrow_type(value: Formula) -> torch.dtype | None:
+    """Return the type of eight bits to which a tensor is cast, if it is, perhaps moved then."""
+    while value.name in MOVES and value.operands and isinstance(value.operands[0], Formula):
+        value = value.operands[0]
+    dtype = value.attributes.get("dtype")
+    return dtype if isinstance(dtype, torch.dtype) and dtype.itemsize == 1 else None
 
 
 def _same(form: Poly) -> Poly:

@@ -16,7 +16,7 @@ from pypm.laws.formulas import Formulas
 from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.ways import Choices, Impossible, NotMatched, Way
 from pypm.laws.signatures import Signature
-from pypm.laws.sizes import World
+from pypm.laws.sizes import World, is_one
 from pypm.laws.verdicts import Parted
 
 __all__ = [
@@ -83,12 +83,17 @@ Make: TypeAlias = Callable[[Way, World], Equation]
 
 
 def tried(
-    make: Make, until: Sequence[str] = (), first: str = "", others: Sequence[Make] = ()
+    make: Make,
+    until: Sequence[str] = (),
+    first: str = "",
+    others: Sequence[Make] = (),
+    is_way: Callable[[Outcome], bool] = lambda _: True,
 ) -> list[Outcome]:
     """Try all ways, up to one with an outcome of the kinds `until`: each is made by choices. A way
     is proved if its sides have one normal form, the same one for two samples of all sizes and
     numbers: so no sample is in it. Of last choices with the label `first`, those that are proved
-    or open first stand for the others. A way that is declined is made by `others`, in turn, up to
+    or open first stand for the others, but where the size of an argument has to be 1, and so do
+    parted ones that are ways by `is_way`. A way that is declined is made by `others`, in turn, up to
     one that is not.
     """
     found = []
@@ -97,10 +102,20 @@ def tried(
         found.append(outcome_of(make, choices))
         if found[-1].kind == "declined":
             found[-1:] = _elsewhere(others, choices) or found[-1:]
-        known = first if found[-1].kind in ("proved", "open") else ""
+        last = found[-1]
+        is_parted = bool(first) and last.kind == "parted" and is_way(last)
+        known = first if is_parted or _stands_for_others(last) else ""
         if found[-1].kind in until or not choices.advance(known):
             return found
     return [*found, Outcome("open", Way(choices), f"more than {MOST_WAYS} ways")]
+
+
+def _stands_for_others(outcome: Outcome) -> bool:
+    """Return whether a way is proved for any sizes of the arguments, or open."""
+    if outcome.kind != "proved" or outcome.equation is None:
+        return outcome.kind in ("proved", "open")
+    world = outcome.equation.formulas.world
+    return not any(is_one(*said, world.given) for said in world.assumptions.items())
 
 
 def _elsewhere(others: Sequence[Make], choices: Choices) -> list[Outcome]:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Final, Protocol, Self, TypeAlias
 
 from pypm.core.terms import Unresolved, Value
+from pypm.laws.forms.equal import inverse_of_common
 from pypm.laws.forms.functions import power
 from pypm.laws.forms.polynomials import Factor, Poly, factor, rational
 from pypm.laws.forms.printing import shown
@@ -42,13 +43,16 @@ class Assumed(BaseException):
         """Facts that are so by no guard, but for code that divides."""
 
 
-class Contradiction(Exception):
-    """Two values that have to be equal are not, or not by what is known here."""
+class Contradiction(ValueError):
+    """Two values that have to be equal are not, or not by what is known here. A predicate in which
+    it is raised has no value.
+    """
 
 
 class Symbols(Protocol):
     """The symbols of one equation, as numbers ask for them."""
 
+    watched: bool
     divides: bool
     unequal: list[tuple[Value, Value]]
 
@@ -217,10 +221,11 @@ class Size(SymbolicNumber, int):
         return found
 
     def __floordiv__(self, other: Value) -> Size:
-        return self.world.sized(self._divided(other)[0])
+        return self.world.sized(self._divided(other, self.world.divides)[0])
 
     def __mod__(self, other: Value) -> Size:
-        return self.world.sized(self._divided(other)[1])
+        is_said = self.world.divides and self.world.watched
+        return self.world.sized(self._divided(other, is_said)[1])
 
     def __rfloordiv__(self, other: Value) -> Size:
         return self.world.sized(form_of(other)).__floordiv__(self)
@@ -228,8 +233,10 @@ class Size(SymbolicNumber, int):
     def __rmod__(self, other: Value) -> Size:
         return self.world.sized(form_of(other)).__mod__(self)
 
-    def _divided(self, other: Value) -> tuple[Poly, Poly]:
-        """Return quotient and rest; a symbol that is divided is a product, and leaves none."""
+    def _divided(self, other: Value, is_said: bool) -> tuple[Poly, Poly]:
+        """Return quotient and rest; a symbol that is divided is a product, and leaves none: a
+        condition of the verdict if it `is_said`.
+        """
         by = form_of(other)
         whole, rest = quotient(self.form, by)
         if not rest.terms or rest.constant is not None:
@@ -243,8 +250,9 @@ class Size(SymbolicNumber, int):
                     and not self.world.is_frozen(of)
                     and not any(g == of for m in by.terms for g, _ in m)
                 ):
-                    condition = f"{shown(by)} divides {of[1]}" * self.world.divides
-                    raise Assumed({of: by * factor(("size", f"{of[1]}'"))}, condition)
+                    condition = f"{shown(by)} divides {of[1]}" * is_said
+                    needed = by * inverse_of_common(self.form, by)
+                    raise Assumed({of: needed * factor(("size", f"{of[1]}'"))}, condition)
         raise Contradiction(f"{shown(self.form)} divided by {shown(by)}")
 
 

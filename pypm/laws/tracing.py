@@ -99,14 +99,8 @@ def _plainly() -> Iterator[None]:
 @contextmanager
 def running(formulas: Formulas) -> Iterator[None]:
     """Run torch code on symbolic tensors: comparisons of sizes are recorded as conditions."""
-    world = formulas.world
-    before = world.watched, world.divides
-    world.watched = world.divides = True
-    try:
-        with _Running(formulas):
-            yield
-    finally:
-        world.watched, world.divides = before
+    with formulas.world.observing(watched=True, divides=True), _Running(formulas):
+        yield
 
 
 def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None) -> Given:
@@ -197,7 +191,9 @@ def _over_steps(
 
 
 def _opaque(formulas: Formulas, name: str, like: Given, *operands: Given) -> Given:
-    """Return a tensor of which is known only what determines it."""
+    """Return a tensor of which is known only what determines it: none like None."""
+    if like is None:
+        return None
     tensors = [x.formula for x in operands if isinstance(x, SymbolicTensor)]
     numbers = tuple(x for x in operands if not isinstance(x, SymbolicTensor))
     shape = formulas.sizes(like.formula)

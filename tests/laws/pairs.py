@@ -297,6 +297,21 @@ TRUE: Final[dict[str, Pair]] = {
         lambda x: x.clamp(min=-2.0).clamp(max=2.0),
         (X,),
     ),
+    "rounded before or after": (
+        lambda x: x.clamp(-7, 3).round(),
+        lambda x: x.round().clamp(-7, 3),
+        (X,),
+    ),
+    "clamped twice": (
+        lambda x: (x.abs() / 2).clamp(-7, 3).clamp(-9, 4),
+        lambda x: (x.abs() / 2).clamp(max=3),
+        (X,),
+    ),
+    "a length outside of a maximum": (
+        lambda x, w: torch.maximum(x / w.abs(), x * 2),
+        lambda x, w: torch.maximum(x, x * w.abs() * 2) / w.abs(),
+        (X, W),
+    ),
     "a mean of means": (
         lambda x: x.mean(-1).mean(-1),
         lambda x: x.flatten(1).mean(-1),

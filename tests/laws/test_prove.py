@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pypm import let, pattern, rule, var
+from pypm import let, pattern, predicate, rule, var
 from pypm.fx import aten
 from pypm.laws.verdicts import Open, Proved, Refuted
 from pypm.rules import activation, attention, epilogue, norm
@@ -67,6 +67,56 @@ def in_halves(x):
     assert x.rank > 0
     half = x.shape[-1] // 2
     return torch.cat([F.silu(x[..., :half]), F.silu(x[..., half:])], -1)
+
+
+@predicate
+def middle(shape):
+    return shape[-1] // 2
+
+
+@pattern
+def HalfARow(x):
+    end = var()
+    assert end == middle(x.shape)
+    return aten.relu(aten.slice(x, -1, 0, end, 1))
+
+
+@rule(HalfARow)
+def half_of_relu(x):
+    return F.relu(x)[..., : x.shape[-1] // 2]
+
+
+@predicate
+def of_few_or_many(shape):
+    return shape[-1] <= 7 or shape[-1] >= 100
+
+
+@predicate
+def two_of_few(shape):
+    return 1 if shape[-1] >= 100 else 2
+
+
+@pattern
+def FewOrMany(x):
+    assert of_few_or_many(x.shape)
+    return aten.relu(x)
+
+
+@rule(FewOrMany)
+def relu_of_few_or_many(x):
+    return F.relu(x)
+
+
+@pattern
+def OneOrTwo(x):
+    end = var()
+    assert end == two_of_few(x.shape)
+    return aten.relu(aten.slice(x, -1, 0, end, 1))
+
+
+@rule(OneOrTwo)
+def one_of_relu(x):
+    return F.relu(x)[..., :1]
 
 
 @rule(Copies)
@@ -244,8 +294,9 @@ def test_a_wrong_alternate_is_named() -> None:
     assert isinstance(law, Refuted) and "`Wrong` (" in law.counterexample
 
 
-def test_comparisons_of_sizes_are_conditions() -> None:
-    law = prove(of_wide_rows).of("of_wide_rows")
+@pytest.mark.parametrize("compared", [of_wide_rows, relu_of_few_or_many, one_of_relu])
+def test_comparisons_of_sizes_are_conditions(compared) -> None:
+    law = prove(compared).verdicts[0]
     assert isinstance(law, Proved)
     assert any(c.endswith(">= 100") for c in law.scope.conditions)
 
@@ -274,8 +325,9 @@ def test_shipped_rules_are_proved() -> None:
     assert words == ["proved"] * 5
 
 
-def test_what_a_body_divides_is_a_condition() -> None:
-    verdict = prove(in_halves).verdicts[0]
+@pytest.mark.parametrize("divided", [in_halves, half_of_relu])
+def test_what_a_body_or_a_predicate_divides_is_a_condition(divided) -> None:
+    verdict = prove(divided).verdicts[0]
     assert isinstance(verdict, Proved)
     assert any("2 divides" in condition for condition in verdict.scope.conditions)
 

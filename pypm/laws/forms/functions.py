@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Final
 
-from pypm.laws.forms.maxima import maximum_of
+from pypm.laws.forms.maxima import clauses_of, maximum_of
 from pypm.laws.forms.polynomials import (
     LARGEST_POWER,
     MINUS_INFINITY,
@@ -25,7 +25,7 @@ from pypm.laws.forms.polynomials import (
     of_key,
     rational,
 )
-from pypm.laws.forms.sums import new_index, summand, total
+from pypm.laws.forms.sums import new_index, opened, summand, total
 
 __all__ = [
     "absolute",
@@ -160,8 +160,11 @@ def _is_positive(of: Factor, exponent: Fraction) -> bool:
         return all(_is_positive(inner, e) for inner, e in of[2])
     if of[0] == "power" and exponent.denominator % 2 == 0:
         return True
+    if of[0] == "max":
+        return never_positive(-of_key(of[2]))
     if of[0] == "function":
-        return str(of[1]).partition(" ")[0] in PLACES
+        is_some = of[1] == "max" and any(never_positive(-of_key(key)) for key in of[2:])
+        return is_some or str(of[1]).partition(" ")[0] in PLACES
     if of[0] == "power":
         return all(c > 0 and all(_is_positive(g, e) for g, e in m) for m, c in of[1])
     return of[0] in POSITIVE
@@ -224,8 +227,8 @@ def _vanishing_rest(value: Poly) -> Poly:
 def _vanishing_sum(of: Factor, exponent: Fraction) -> Poly:
     if of[0] != "sum" or exponent < 0 or not all(_is_positive(inner, e) for inner, e in of[2]):
         return factor(of, exponent)
-    body = tuple((inner, e) for inner, e in of[2] if not _is_above_zero([(inner, e)]))
-    return factor((*of[:2], body))
+    sizes, body = opened(of)
+    return total(Poly({frozenset(p for p in body if not _is_above_zero([p])): Fraction(1)}), sizes)
 
 
 def absolute(argument: Poly) -> Poly:
@@ -328,6 +331,14 @@ def _with_first(name: str, first: Iterable[Poly], last: tuple[Poly, ...]) -> Pol
 def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
     if name == "max":
         return maximum_of(arguments, _is_positive)
+    if name == "round":
+        clauses = clauses_of(arguments[0], _is_positive)
+        if clauses != [frozenset(arguments)]:  # it keeps the order of values
+            return -maximum_of(tuple(-_largest_rounded(c) for c in clauses), _is_positive)
+        if _is_whole(arguments[0]):
+            return arguments[0]
+        if arguments[0].constant is not None:
+            return rational(round(arguments[0].constant))
     if name in ODD or name in EVEN:
         (argument,) = arguments
         if not argument.terms:
@@ -337,9 +348,35 @@ def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
             found = factor(("function", name, (-argument).key))
             return -found if name in ODD else found
     kind, _, number = name.partition(" ")
+    if kind == "to" and _of_one(arguments[0])[:2] == ("function", name):  # rounded so already
+        return arguments[0]
     if kind in INVERSES:
         undone = f"{INVERSES[kind]} {number}"
-        for of in (of for m in arguments[0].terms for of, _ in m):
-            if of[:2] == ("function", undone) and arguments[0] == factor(of):
-                return of_key(of[2])
+        of = _of_one(arguments[0])
+        if of[:2] == ("function", undone):
+            return of_key(of[2])
     return factor(("function", name, *(argument.key for argument in arguments)))
+
+
+def _largest_rounded(clause: Iterable[Poly]) -> Poly:
+    return maximum_of(tuple(_function("round", (a,)) for a in clause), _is_positive)
+
+
+def _of_one(value: Poly) -> Factor:
+    """Return the factor that a value is, () if it is none."""
+    factors = [of for m in value.terms for of, _ in m]
+    return factors[0] if len(factors) == 1 and value == factor(factors[0]) else ()
+
+
+def _is_whole(value: Poly) -> bool:
+    """Return whether a value is certainly a whole number."""
+    return all(
+        coefficient.denominator == 1
+        and all(
+            exponent.denominator == 1
+            and exponent > 0
+            and (of[0] in ("size", "index") or of[:2] == ("function", "round"))
+            for of, exponent in monomial
+        )
+        for monomial, coefficient in value.terms.items()
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -18,12 +19,14 @@ from pypm.core.guards import (
     evaluate,
     holds,
 )
+from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED, VALUE, Value, all_made
 from pypm.core.traverse import names as names_in
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import ANYTHING, Formula
 from pypm.laws.numbers import Assumed, Contradiction, form_of, is_number
 from pypm.laws.patterns.looping import binds
+from pypm.laws.patterns.nearest import allow
 from pypm.laws.patterns.subjects import (
     SHAPES,
     GuardedName,
@@ -32,10 +35,15 @@ from pypm.laws.patterns.subjects import (
     is_said,
     known_attribute,
 )
-from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
+from pypm.laws.patterns.unknown_guards import (
+    is_about_sizes,
+    is_about_values,
+    lacks_a_dimension,
+    reads_none,
+)
 from pypm.laws.patterns.valued import Valued
-from pypm.laws.patterns.variables import rank_of
 from pypm.laws.patterns.ways import Argument, Impossible, Meant, Names, NotMatched, Spelled, WayName
+from pypm.laws.sizes import is_one
 
 __all__ = ["Guarding"]
 
@@ -47,12 +55,27 @@ class Guarding(Valued):
     """The part of a valuation that is about guards, and about expressions in them."""
 
     def exclude(self) -> None:
-        """Raise Impossible if a guard on constants alone fails: before anything is chosen."""
+        """Raise Impossible if a guard on constants, or on what is given, fails whatever the sizes:
+        before anything is chosen. Raises NotMatched if given values are not those of their names.
+        """
         for guard, names in self._way.guards:
-            lets = [names[name].lets for name in names_in(guard)]
-            are_known = lets and all(let and isinstance(let[0][0], Constant) for let in lets)
-            if are_known and self._holds(guard, names) is False:
-                raise Impossible("another constant")
+            known = {name: self._constant(names[name]) for name in names_in(guard)}
+            if known and UNDEFINED not in known.values():
+                before = len(self._world.hypotheses)
+                is_wrong = holds(guard, known.__getitem__) is False
+                if is_wrong and len(self._world.hypotheses) == before:
+                    raise Impossible("another constant")
+        for slot in self._given:
+            with suppress(NoMeaning):
+                self.value(slot)
+
+    def _constant(self, slot: WayName) -> Given:
+        """Return a constant of the pattern, or a record that is given; else UNDEFINED."""
+        given = self._given.get(slot, UNDEFINED)
+        if isinstance(given, Record):
+            return given
+        is_constant = slot.lets and isinstance(slot.lets[0][0], Constant)
+        return self.value(slot) if is_constant else UNDEFINED
 
     def settle(self, equal: Sequence[tuple[Given, Given]] = ()) -> None:
         """Make all guards hold, and these values equal. Raises NotMatched."""
@@ -89,7 +112,9 @@ class Guarding(Valued):
             raise (Impossible if are_known else NotMatched)(str(why)) from None
 
     def _guard(self, guard: Guard, names: Names) -> None:
-        if lacks_a_dimension(guard, lambda name: rank_of(self.value(names[name]))):
+        if reads_none(guard, lambda name: self.value(names[name])):
+            raise Impossible("None is no tensor")
+        if lacks_a_dimension(guard, lambda name: self.value(names[name])):
             raise NotMatched("a guard")
         match guard:
             case Or(left, right):
@@ -122,6 +147,11 @@ class Guarding(Valued):
                 if is_number(one) and is_number(two):
                     self._unify(one, two)
                     return
+            case Holds(Apply(function, arguments)) if function.nearest is not None:
+                values = [self._evaluate(argument, names) for argument in arguments]
+                if UNDEFINED not in values:
+                    allow(function, values, self._formulas)
+                return
         self._world.unequal.clear()
         before = len(self._world.hypotheses)
         known = self._holds(guard, names)
@@ -135,6 +165,9 @@ class Guarding(Valued):
                 raise NotMatched("a guard")
             if compared > 1:
                 self._world.unknown.append(guard)
+        elif known and len(self._world.hypotheses) - before > 1:  # it may hold by others as well
+            with self._world.observing(watched=True, divides=True):
+                holds(guard, self._subjects(names))
 
     def _is_of_constants(self, guard: Guard, names: Names) -> bool:
         """Return whether a guard reads constants alone, which follow from choices."""
@@ -146,16 +179,18 @@ class Guarding(Valued):
         try:
             self._guard(guard, names)
         except Assumed as assumed:
-            for (kind, name), form in assumed.forms.items():
-                if kind == "size" and form == 1 and int(name[1:].rstrip("'")) <= self._generic:
-                    raise NotMatched(f"{name} may be 1") from None
+            for symbol, form in assumed.forms.items():
+                if is_one(symbol, form, self._generic):
+                    raise NotMatched(f"{symbol[1]} may be 1") from None
             raise
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:
-        return holds(guard, self._subjects(names))
+        with self._world.observing(watched=False, divides=True):
+            return holds(guard, self._subjects(names))
 
     def _evaluate(self, expression: Expression, names: Names) -> Value:
-        return all_made(evaluate(expression, self._subjects(names)))
+        with self._world.observing(watched=True, divides=True):
+            return all_made(evaluate(expression, self._subjects(names)))
 
     def _argument(self, argument: Argument) -> Given:
         said = argument.value

@@ -98,6 +98,7 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
         if isinstance(guard, Equal):
             read(guard.left, names)
             read(guard.right, names)
-    for tree in way.roots:
-        visit(tree)
+    for tree in sorted(way.roots, key=lambda root: isinstance(root, WayName)):
+        if not (isinstance(tree, WayName) and "spelled" in found.get(tree, {})):  # bound by a call
+            visit(tree)
     return found

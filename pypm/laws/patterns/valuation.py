@@ -77,6 +77,8 @@ class Valuation(Applying, Looping):
     def value(self, slot: WayName) -> Given:
         """Return the value of a slot. Raises NotMatched, NoMeaning."""
         if slot not in self._known:
+            if self._under_way and slot.lets and is_number(self._given.get(slot)):
+                return self._given[slot]  # it is compared where it is asked for by itself
             if slot in self._under_way:
                 raise NoMeaning(f"`{slot.name}` depends on itself")
             self._under_way.add(slot)
@@ -166,6 +168,8 @@ class Valuation(Applying, Looping):
             spelling = self._way.choices.pick(lambda: self._lemmas.spellings(lemma), name)
             if spelling.lemma.given == given:
                 spelling.settle(self._world, names)
+            else:  # it was found before symbols were settled: for more general arguments
+                self._way.notes[-1] = spelling.lemma
             replay = spelling.replay(values)
             way = Way(replay, self._way.notes)
             found = entered(lemma, values, way, self._formulas, self._lemmas)

@@ -4,12 +4,11 @@ import torch
 
 from pypm import decline, pattern, rule, var
 from pypm.fx import GETITEM
-from pypm.rules.rotary import are_pairs
 from pypm.rules.vllm.eight_bits import InGroups, Static, room, shaped
 from pypm.rules.vllm.operators import C, fused
 from pypm.rules.vllm.references import gated
 from pypm.rules.vocabulary.activations import Silu
-from pypm.rules.vocabulary.indexing import Taken
+from pypm.rules.vocabulary.indexing import Selected, half
 from pypm.rules.vocabulary.shapes import Cast, NoOpOrRounding, Rows, Wide
 
 MISFIT = "the kernels take rows of 16 or 32 bits"
@@ -23,8 +22,8 @@ def SiluAndMul(x):
 @pattern(through=NoOpOrRounding)
 def SiluAndMul(x):
     i, j = var(), var()
-    y = Cast(Silu(Wide(Taken(x, i)))) * Wide(Taken(x, j))
-    assert are_pairs(i, j, x.shape, False)
+    y = Cast(Silu(Wide(Selected(x, i)))) * Wide(Selected(x, j))
+    assert i == half(x.shape, 0) and j == half(x.shape, 1) and x.shape[-1] % 2 == 0
     return y
 
 

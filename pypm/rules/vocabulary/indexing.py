@@ -32,7 +32,7 @@ def span(size, start, stop, step=1):
         raise ValueError("a step backwards")
     first = 0 if start is None else start if start >= 0 else start + size
     last = size if stop is None or stop >= size else stop if stop >= 0 else stop + size
-    return record(start=first, stop=last, step=step)
+    return record(step=step, start=first, stop=last)
 
 
 @predicate
@@ -45,6 +45,24 @@ def sliced(shape, start, stop, step):
     if isinstance(start, (float, complex)):
         raise ValueError("the start is no integer")
     return span(shape[-1], start, stop, step)
+
+
+def stretch(first, count):
+    """Return the range of so many neighbours."""
+    if symbols(first, count):
+        return record(step=1, start=first, stop=first + count)
+    return range(first, first + count)
+
+
+@predicate
+def narrowed(shape, start, length):
+    """Return the range of the last dimension that `narrow` keeps.
+
+    Raises ValueError, which means "no match", if its start is no integer.
+    """
+    if not isinstance(start, int):
+        raise ValueError("the start is no integer")
+    return stretch(start if start >= 0 else start + shape[-1], length)
 
 
 def last_part(shape, index):
@@ -99,7 +117,7 @@ def Taken(x, at):  # x[..., at], with `at` a range
 @pattern
 def Taken(x, at):
     start, length = var(), var()
-    let(at=sliced(x.shape, start.value, start.value + length, 1))
+    let(at=narrowed(x.shape, start.value, length))
     return aten.narrow(x, -1, start, length)
 
 
@@ -136,6 +154,12 @@ def every_second(shape, i):
 
 
 @predicate
+def is_of_pairs(at):
+    """Return whether a range has every second element."""
+    return at.step == 2
+
+
+@predicate
 def element(shape, index):
     """Return i if `x[index]`, for x of this shape, is x[..., i].
 
@@ -158,6 +182,7 @@ def Pairs(x):  # neighbours in a dimension of their own
 def Taken(x, at):
     i = var()
     let(at=every_second(x.shape, i))
+    assert is_of_pairs(at)
     return aten.select(Pairs(x), -1, i) | GETITEM(aten.unbind(Pairs(x), -1), i)
 
 
@@ -166,6 +191,7 @@ def Taken(x, at):
     i = var()
     y = Pairs(x)
     let(at=every_second(x.shape, element(y.shape, i)))
+    assert is_of_pairs(at)
     return GETITEM(y, i)
 
 
@@ -174,6 +200,7 @@ def Taken(x, at):
     start, stop = var(), var()
     y = Pairs(x)
     let(at=every_second(x.shape, single(y.shape, -1, start, stop, 1)))
+    assert is_of_pairs(at)
     return aten.squeeze(aten.slice(y, -1, start, stop), -1)
 
 
@@ -201,6 +228,39 @@ def Taken(x, at):
     i = var()
     let(at=half(x.shape, i))
     return aten.select(Halves(x), -2, i) | GETITEM(aten.unbind(Halves(x), -2), i)
+
+
+@pattern(means=lambda x, at: x[..., at.start : at.stop : at.step])
+def Selected(x, at):  # the same, where a guard says which
+    return Taken(x, at)
+
+
+@predicate
+def start(at):
+    """Return the first element of a range."""
+    return at.start
+
+
+@predicate
+def length(at):
+    """Return the number of elements of a range of neighbours."""
+    return at.stop - at.start
+
+
+@predicate
+def neighbours(first, count):
+    """Return the range of so many elements."""
+    return stretch(first, count)
+
+
+@pattern(means=lambda x, first, count: x.narrow(-1, first, count))
+def Stretch(x, first, count):  # neighbours in each row
+    at = var()
+    let(first=start(at))
+    let(count=length(at))
+    y = Selected(x, at)
+    assert at == neighbours(first, count)
+    return y
 
 
 # --- item t of a tensor along one dimension -------------------------------------------------------
