@@ -7,7 +7,7 @@ from math import prod
 
 from pypm.core.guards import Attribute, Equal, Expression, Reference
 from pypm.core.patterns import Definition
-from pypm.core.records import Record
+from pypm.core.records import Record, fields_of
 from pypm.core.terms import DERIVED, UNDEFINED, VALUE, Value
 from pypm.core.traverse import expression_names
 from pypm.fx.values.observers import steps_of
@@ -283,6 +283,10 @@ class Valuation(Applying, Looping):
                 self.hide(call)
         if slot in self._bound:
             return self._bound[slot]
+        for record, name in self._way.fields_for(slot):
+            found = self.value(record)
+            if isinstance(found, Record):
+                return fields_of(found)[name]
         if VALUE not in slot.arguments:
             try:
                 return self._variables.value(slot)

@@ -147,7 +147,7 @@ def Layer(cell, state, place, steps):
     return y, h, c
 
 
-STATES = Repeats("Next", ("cell", "t", "h", "c", "after"), {"h": RESULT, "c": "after"}, "t")
+STATES = Repeats("Next", ("cell", "t", "h", "c", "after"), {"c": "after", "h": RESULT}, "t")
 
 
 @pattern(means=STATES)
