@@ -20,6 +20,7 @@ from pypm.laws.lemmas import Key, Lemma, Make, Outcome, takes, tried
 from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.hidden import STEPS, Hidden
+from pypm.laws.patterns.listing import aligned, tensors_in
 from pypm.laws.patterns.valuation import Valuation
 from pypm.laws.patterns.ways import Meant, Way, WayName
 from pypm.laws.signatures import instance, signature
@@ -156,8 +157,10 @@ class Contracts:
             if steps_of(definition.means) is not None:
                 copies = valuation.copied(values)
                 right, after = valuation.repeated(Meant(definition, copies))
-                own = (valuation.value(slot) for slot in after)
-                return Equation(formulas, (left, *own), (right, *after.values()))
+                own = [valuation.value(slot) for slot in after]
+                right = aligned(formulas, right, left)
+                both = (left, *own), (right, *after.values())
+                return Equation(formulas, *(tuple(tensors_in(side)) for side in both))
             if takes(definition, "shape"):
                 if isinstance(left, Formula):
                     valuation.settle([(formulas.sizes(left), made[-1])])

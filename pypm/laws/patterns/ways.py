@@ -351,6 +351,15 @@ class Way:
                 return False
         return True
 
+    def fields_for(self, slot: WayName) -> list[tuple[WayName, str]]:
+        """Return the fields that a name is said to be, of what no operator describes."""
+        return [
+            (other, name)
+            for other in self.slots
+            for name, argument in other.arguments.items()
+            if argument.value is slot and not other.described
+        ]
+
     def _of(self, slot: WayName, attribute: str) -> Argument:
         name = attribute.removesuffix(ARGUMENT)
         return slot.arguments.setdefault(name, Argument())
