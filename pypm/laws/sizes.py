@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 import torch
@@ -264,6 +265,7 @@ def _has_maxima(form: Poly) -> bool:
     return any(of[:2] == ("function", "max") for m in form.terms for of, _ in m)
 
 
+@lru_cache(maxsize=2**12)
 def _is_decided(form: Poly) -> bool:
     """Return whether a form is above zero for all sizes from 2 on, or below zero for all."""
     powers = [power for monomial in form.terms for power in monomial]
