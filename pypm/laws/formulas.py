@@ -13,7 +13,7 @@ from pypm.laws.algebra import Algebra, Given, Index, Indexed, NoMeaning, Scalar,
 from pypm.laws.forms.deadline import check_time
 from pypm.laws.forms.polynomials import Poly, factor, indicator, rational
 from pypm.laws.forms.symbolic import SymbolicAlgebra
-from pypm.laws.numbers import Size, form_of, is_number
+from pypm.laws.numbers import Contradiction, Size, form_of, is_number
 from pypm.laws.operators.meanings import KINDS, MEANINGS, MOVES
 from pypm.laws.operators.site import Site
 from pypm.laws.result_shapes import result_shape
@@ -117,6 +117,8 @@ class FormulaValues:
         site = Site(self.algebra, shape, self.number, self.index)
         try:
             result = meaning(site, *operands, **formula.attributes)
+        except Contradiction:
+            raise
         except (IndexError, ValueError, ZeroDivisionError):
             raise SizesDiffer(0, 1) from None  # an operand of too few dimensions
         except (TypeError, KeyError) as other:  # of arguments that the meaning does not take
@@ -232,6 +234,8 @@ class Formulas:
         try:
             with self.world.observing(watched=True, divides=False):
                 return result_shape(self.world, name, values, attributes)
+        except Contradiction:
+            raise
         except (IndexError, ValueError, ZeroDivisionError):
             raise SizesDiffer(0, 1) from None  # an operand of too few dimensions
         except TypeError as error:  # of arguments of another kind

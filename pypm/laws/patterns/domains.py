@@ -126,7 +126,7 @@ OF_ONE_DIM: Final[Mapping[str, Mapping[str, Domain]]] = {
     "aten.unbind": {"dim": _DIM},
     "aten.split": {"dim": _DIM, "split_size": {1: 1, SIZE: SIZE}},
     "aten.split_with_sizes": {"dim": _DIM, "split_sizes": {1: 1, SIZE: SIZE}},
-    "aten.chunk": {"dim": _DIM, "chunks": {SIZE: SIZE}},
+    "aten.chunk": {"dim": _DIM, "chunks": {2: 2, SIZE: SIZE}},
     "aten.tensor_split": {"dim": _DIM, "sections": {SIZE: SIZE}},
     "aten.stack": {"dim": _DIM},
     "aten.unsqueeze": {"dim": _DIM},
