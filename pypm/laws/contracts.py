@@ -154,8 +154,10 @@ class Contracts:
             valuation.settle()
             values = [valuation.value(slot) for slot in slots.values()]
             if steps_of(definition.means) is not None:
-                right = valuation.repeated(Meant(definition, valuation.copied(values)))
-                return Equation(formulas, (left,), (right,))
+                copies = valuation.copied(values)
+                right, after = valuation.repeated(Meant(definition, copies))
+                own = (valuation.value(slot) for slot in after)
+                return Equation(formulas, (left, *own), (right, *after.values()))
             if takes(definition, "shape"):
                 if isinstance(left, Formula):
                     valuation.settle([(formulas.sizes(left), made[-1])])

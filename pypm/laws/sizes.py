@@ -38,10 +38,7 @@ SAMPLES: Final = (
     (1511, 1523, 1531, 1543, 1549, 1553, 1559, 1567, 1571, 1579, 1583, 1597, 1601, 1607, 1609),
 )
 """Samples of sizes: different primes, for each of two runs."""
-SAMPLED: Final[dict[Factor, Callable[..., Fraction | float]]] = {
-    ("function", "max"): max,
-    ("function", "round"): round,
-}
+SAMPLED: Final[dict[str, Callable[..., Fraction | float]]] = {"max": max, "round": round}
 """Functions of numbers that have samples."""
 SMALL: Final = 3, 2
 """Samples of a size that is small."""
@@ -85,6 +82,8 @@ class World:
     """The number of a size with a small sample; then numbers are above 1; 0 for none."""
     dtype: torch.dtype = torch.float32
     """The type of real numbers, for code that asks."""
+    asks_types: bool = False
+    """True if code asked for the type of a tensor."""
     plain: dict[float, Poly] = field(default_factory=dict)
     """Plain numbers that are taken for the symbols whose samples they are."""
     has_choices: bool = False
@@ -184,9 +183,10 @@ class World:
             apart = primes * (23 + 4 * number + 2 * self.run)  # still so if it is rounded
             return bool(self.small) + 0.0123 + number / 1013 + self.run / 771 + apart
         if kind == "abs":
-            return abs(self._sample(of[1]))
-        if of[:2] in SAMPLED:
-            return SAMPLED[of[:2]](*(self.sample(of_key(key)) for key in of[2:]))
+            found = self._sample(of[1])
+            return found if found >= 0 else -found
+        if kind == "function" and of[1] in SAMPLED:
+            return SAMPLED[of[1]](*(self.sample(of_key(key)) for key in of[2:]))
         if kind == "prime":
             return Fraction(of[1])
         raise Contradiction("a number without a sample")
@@ -269,8 +269,9 @@ class World:
     def note(self, left: SymbolicNumber, sign: str, right: Value) -> None:
         """Record a comparison: a condition, or a hypothesis; none that the forms of limits say."""
         other = form_of(right)
-        ordered = {"<=": (left.form, other), ">=": (other, left.form)}.get(sign, ())
-        if any(map(_has_maxima, ordered)) and function("max", *ordered) == ordered[1]:
+        less, more = (left.form, other) if sign == "<=" else (other, left.form)
+        has_maxima = sign in ("<=", ">=") and (_has_maxima(less) or _has_maxima(more))
+        if has_maxima and function("max", less, more) == more:
             return
         if not self.watched:
             self.hypotheses.append((left.form - other, sign))

@@ -238,9 +238,10 @@ def test_there_is_a_sample_of_each_meaning() -> None:
         (lambda x: torch.addmm(x, x, x), X),
         (lambda x: torch.baddbmm(x, x, x), W),
         (lambda x: F.linear(x, x), X),
+        (lambda x: torch.einsum("ab,bc->ac", x, x), W),
     ],
 )
-def test_products_take_their_ranks_alone(function: Callable[..., object], x: Tensor) -> None:
+def test_products_take_their_sizes_alone(function: Callable[..., object], x: Tensor) -> None:
     with pytest.raises(SizesDiffer):
         computed(function, (x,))
 

@@ -34,6 +34,7 @@ __all__ = [
     "log",
     "never_positive",
     "never_zero",
+    "only_factor",
     "power",
     "substituted",
     "vanishing",
@@ -51,6 +52,12 @@ POSITIVE: Final = frozenset({"size", "prime", "pi", "exp", "abs", "index", "indi
 def power(base: Poly, exponent: int | Fraction) -> Poly:
     """Return a power; a symbol without laws for an inverse of zero."""
     return by_cases(lambda argument: _power(argument, Fraction(exponent)), base)
+
+
+def only_factor(value: Poly) -> Factor:
+    """Return the factor that a value is, () if it is none."""
+    factors = [of for m in value.terms for of, _ in m]
+    return factors[0] if len(factors) == 1 and value == factor(factors[0]) else ()
 
 
 def substituted(form: Poly, known: Mapping[Factor, Poly]) -> Poly:
@@ -348,11 +355,11 @@ def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
             found = factor(("function", name, (-argument).key))
             return -found if name in ODD else found
     kind, _, number = name.partition(" ")
-    if kind == "to" and _of_one(arguments[0])[:2] == ("function", name):  # rounded so already
+    if kind == "to" and only_factor(arguments[0])[:2] == ("function", name):  # rounded so already
         return arguments[0]
     if kind in INVERSES:
         undone = f"{INVERSES[kind]} {number}"
-        of = _of_one(arguments[0])
+        of = only_factor(arguments[0])
         if of[:2] == ("function", undone):
             return of_key(of[2])
     return factor(("function", name, *(argument.key for argument in arguments)))
@@ -360,12 +367,6 @@ def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
 
 def _largest_rounded(clause: Iterable[Poly]) -> Poly:
     return maximum_of(tuple(_function("round", (a,)) for a in clause), _is_positive)
-
-
-def _of_one(value: Poly) -> Factor:
-    """Return the factor that a value is, () if it is none."""
-    factors = [of for m in value.terms for of, _ in m]
-    return factors[0] if len(factors) == 1 and value == factor(factors[0]) else ()
 
 
 def _is_whole(value: Poly) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 from pypm.laws.forms import functions
 from pypm.laws.forms.comparing import where_it_holds
-from pypm.laws.forms.functions import never_positive, never_zero, power, vanishing
+from pypm.laws.forms.functions import never_positive, never_zero, only_factor, power, vanishing
 from pypm.laws.forms.orders import Orders
 from pypm.laws.forms.polynomials import (
     MINUS_INFINITY,
@@ -300,24 +300,35 @@ class SymbolicAlgebra:
             return whole, rest
         if self.is_least(-rest, 1) and self.is_least(rest + by, 0):
             return whole - 1, rest + by
-        inner = _divided_before(index)
+        inner = _divided_before(rest)
         if inner is not None:  # dividing twice is dividing by the product
-            whole, _ = self.divided(inner[0], inner[1] * by)
+            whole = whole + self.divided(inner[0], inner[1] * by)[0]
         else:
-            whole = factor(("function", "floor", index.key, by.key))
+            whole = whole + factor(("function", "floor", *(n.key for n in self._reduced(rest, by))))
         return whole, index - whole * by
+
+    def _reduced(self, index: Poly, by: Poly) -> tuple[Poly, Poly]:
+        """Return dividend and divisor without a size of the divisor, if what it leaves of the
+        dividend is an index below it, which rounds away.
+        """
+        sizes = [of for m in by.terms for of, _ in m if of[0] == "size" and len(by.terms) == 1]
+        for common in map(factor, sorted(sizes)):
+            whole, rest = quotient(index, common)
+            if self.is_least(rest, 0) and self.is_least(common - 1 - rest, 0):
+                return self._reduced(whole, quotient(by, common)[0])
+        return index, by
 
 
 def _divided_before(index: Poly) -> tuple[Poly, Poly] | None:
-    """Return the dividend and the divisor of an index that is a quotient which rounds down."""
-    if len(index.terms) != 1:
-        return None
-    ((monomial, coefficient),) = index.terms.items()
-    if coefficient != 1 or len(monomial) != 1:
-        return None
-    ((of, exponent),) = monomial
-    is_floor = of[:2] == ("function", "floor") and exponent == 1
-    return (of_key(of[2]), of_key(of[3])) if is_floor else None
+    """Return dividend and divisor of a whole number that one quotient rounds down to: that is added
+    to others, which are taken inside.
+    """
+    for monomial, coefficient in sorted(index.terms.items(), key=repr):
+        match [*monomial]:
+            case [(("function", "floor", of, by), 1)] if coefficient == 1:
+                others = index - Poly({monomial: coefficient})
+                return of_key(of) + others * of_key(by), of_key(by)
+    return None
 
 
 def _lowest(value: Poly) -> Poly | None:
@@ -338,10 +349,8 @@ def _lowest(value: Poly) -> Poly | None:
 
 def _logarithm_of(value: Poly) -> Poly | None:
     """Return that of which a value is the logarithm, or None."""
-    ((monomial, coefficient), *others) = value.terms.items()
-    of, exponent = next(iter(monomial), (ONE, 0))
-    is_alone = not others and len(monomial) == exponent == coefficient == 1
-    return of_key(of[2]) if is_alone and of[:2] == ("function", "log") else None
+    of = only_factor(value)
+    return of_key(of[2]) if of[:2] == ("function", "log") else None
 
 
 def _infinite(value: Poly) -> Fraction | None:

@@ -58,7 +58,7 @@ class Applying(Guarding):
             raise Impossible("several tensors as one")
         attributes: dict[str, Given] = dict.fromkeys(operator.attribute_defaults, ANYTHING)
         for name, argument in said.items():
-            attributes[name] = self._argument(argument)
+            attributes[name] = _plain(self._argument(argument))
         index = attributes.get("index")
         if operator == GETITEM and isinstance(operands[0], tuple) and isinstance(index, int):
             if not -len(operands[0]) <= index < len(operands[0]):
@@ -133,3 +133,12 @@ class Applying(Guarding):
                             return found
             slot = self._aliases.get(slot)
         return None
+
+
+def _plain(argument: Given) -> Given:
+    """Return an argument that is no operand: of a number that a graph holds, its value."""
+    if not isinstance(argument, Formula):
+        return argument
+    if argument.name != "number":
+        raise Impossible("a tensor as an argument that is a number")
+    return argument.attributes["given"]

@@ -41,20 +41,21 @@ class Looping(Valued):
     def bound_by(self, call: Meant) -> Given:
         """Return what the steps of a loop compute, which also binds names."""
         if call not in self._results:
-            self._results[call] = self.repeated(call)
+            self._results[call], after = self.repeated(call)
+            self._bound |= {slot: value for slot, value in after.items() if self._is_free(slot)}
             names = zip(call.definition.parameters, call.actuals, strict=True)
             means = steps_of(call.definition.means)
-            values = [
-                self._world.size() - 1
-                if means is not None and name == means.number
-                else self._now(slot)
-                for name, slot in names
-            ]  # for any number of steps
+            assert means is not None
+            known = {means.number: self._world.size() - 1}  # for any number of steps
+            known |= dict.fromkeys(means.states.values(), UNDEFINED)
+            values = [known[n] if n in known else self._now(slot) for n, slot in names]
             self._way.notes.append(Lemma(call.definition, (), signature(values)))
         return self._results[call]
 
-    def repeated(self, call: Meant) -> Given:
-        """Return what the steps of a loop compute; names that stand for nothing yet are bound."""
+    def repeated(self, call: Meant) -> tuple[Given, dict[WayName, Given]]:
+        """Return what the steps of a loop compute, and the states after them that parameters are
+        bound to; other names that stand for nothing yet are bound.
+        """
         means = steps_of(call.definition.means)
         if means is None or call.definition.given is None:
             raise NoMeaning("steps of no loop")
@@ -63,7 +64,8 @@ class Looping(Valued):
         number = slots[means.number]
         if self._is_free(number):
             self._bound[number] = self._world.size() - 1
-        if any(self._is_free(slots[name]) for name in means.call if name != means.number):
+        last = {name: slots.pop(name) for name in means.states.values() if name in slots}
+        if any(self._is_free(slots[name]) for name in means.call if name in slots):
             self._entered(step, means.call, {**slots, means.number: self._world.sized(STEP)})
         before = tuple(self._now(slots[name]) for name in means.states)
 
@@ -74,8 +76,9 @@ class Looping(Valued):
             return result, tuple(after[name] for name in means.states.values())
 
         count = self._now(number) + 1
-        _, after = looped(self._formulas, stepped, before, count)
-        return after[[*means.states.values()].index(RESULT)]
+        _, states = looped(self._formulas, stepped, before, count)
+        after = dict(zip(means.states.values(), states, strict=True))
+        return after[RESULT], {slot: after[name] for name, slot in last.items()}
 
     def _now(self, slot: WayName) -> Given:
         """Return the value of a name that a call may just have bound."""

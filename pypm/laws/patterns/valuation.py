@@ -8,7 +8,7 @@ from math import prod
 from pypm.core.guards import Attribute, Equal, Expression, Reference
 from pypm.core.patterns import Definition
 from pypm.core.records import Record
-from pypm.core.terms import UNDEFINED, VALUE, Value
+from pypm.core.terms import DERIVED, UNDEFINED, VALUE, Value
 from pypm.fx.values.observers import steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
@@ -68,7 +68,9 @@ class Valuation(Applying, Looping):
             match part:
                 case Reference(name):
                     found.append((name, own))
-                case Attribute(name, attribute) if isinstance(value, Record):
+                case Attribute(name, attribute) if (
+                    isinstance(value, Record) and attribute not in DERIVED
+                ):
                     fields.setdefault(name, {})[attribute] = own
         return [*found, *((name, Record(known)) for name, known in fields.items())]
 
