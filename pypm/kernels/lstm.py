@@ -46,13 +46,13 @@ def by_steps(
     """Return what `compute` returns, step by step: torch differentiates its layer only once."""
 
     def step(states: States, sums: Tensor) -> tuple[Tensor, States]:
-        before, cell = states
+        cell, before = states
         i, f, g, o = (sums + F.linear(before, u)).chunk(4, -1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
         after = o.sigmoid() * cell.tanh()
-        return after, (after, cell)
+        return after, (cell, after)
 
-    states, (_, last) = over_steps(step, (h, c), F.linear(x, w, b))
+    states, (last, _) = over_steps(step, (c, h), F.linear(x, w, b))
     return states, last
 
 

@@ -15,13 +15,15 @@ from pypm.core.terms import UNDEFINED
 from pypm.fx.values.observers import steps_of
 from pypm.laws.algebra import Given
 from pypm.laws.equations import Equation
+from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Key, Lemma, Make, Outcome, takes, tried
 from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.hidden import STEPS, Hidden
+from pypm.laws.patterns.listing import aligned, tensors_in
 from pypm.laws.patterns.valuation import Valuation
-from pypm.laws.patterns.ways import Meant, Way, WayName
+from pypm.laws.patterns.ways import Impossible, Meant, NotMatched, Way, WayName
 from pypm.laws.signatures import instance, signature
 from pypm.laws.sizes import World
 from pypm.laws.spellings import Spelling, Spellings
@@ -53,6 +55,15 @@ class Contracts:
         """Return outcomes of ways; those on which a called pattern does not agree are rejected."""
         self.prove(outcomes)
         return [*map(self._judged, outcomes)]
+
+    def refuse(self, way: Way) -> None:
+        """Raise NotMatched if a pattern that a way calls takes no such arguments."""
+        with NAMES.apart():
+            judged = self.judged([Outcome("proved", way)])[0]
+        if judged.kind == "impossible":
+            raise Impossible(judged.reason)
+        if judged.kind == "rejected":
+            raise NotMatched(judged.reason)
 
     def prove(self, outcomes: Iterable[Outcome]) -> dict[Key, tuple[Lemma, list[Outcome]]]:
         """Return what ways take for granted, and what that does, each with what came of it."""
@@ -156,8 +167,10 @@ class Contracts:
             if steps_of(definition.means) is not None:
                 copies = valuation.copied(values)
                 right, after = valuation.repeated(Meant(definition, copies))
-                own = (valuation.value(slot) for slot in after)
-                return Equation(formulas, (left, *own), (right, *after.values()))
+                own = [valuation.value(slot) for slot in after]
+                right = aligned(formulas, right, left)
+                one, two = (left, *own), (right, *after.values())
+                return Equation(formulas, tuple(tensors_in(one)), tuple(tensors_in(two)))
             if takes(definition, "shape"):
                 if isinstance(left, Formula):
                     valuation.settle([(formulas.sizes(left), made[-1])])

@@ -156,6 +156,7 @@ def _maker(
         valuation.settle()
         left = tuple(valuation.variable() if is_opaque else valuation.tree(r) for r in way.roots)
         valuation.settle()
+        contracts.refuse(way)
         values = {name: valuation.value(slots[name]) for name in rule.parameters}
         dtypes = {name: valuation.dtypes.get(slots[name]) for name in rule.parameters}
         world.unequal.clear()

@@ -147,7 +147,7 @@ def Layer(cell, state, place, steps):
     return y, h, c
 
 
-STATES = Repeats("Next", ("cell", "t", "h", "c", "after"), {"h": RESULT, "c": "after"}, "t")
+STATES = Repeats("Next", ("cell", "t", "h", "c", "after"), {"c": "after", "h": RESULT}, "t")
 
 
 @pattern(means=STATES)
@@ -265,7 +265,9 @@ def unfit(items, h, c, gates):
         return "the states are not [batch, hidden]"
     given = [h, c]
     for w, u, b in map(weights_of_gate, gates):
-        if not (same_size(w.shape[0], h.shape[1]) and same_size(u.shape[0], h.shape[1])):
+        if not same_size(w.shape[0], u.shape[0]):  # a product of one row would be broadcast
+            return "the inputs do not have as many rows of weights as the states"
+        if not same_size(u.shape[0], h.shape[1]):
             return "a gate has not one row of weights for each element of a state"
         if not has_shape(b, h.shape[1:]):
             return "a bias is not one number for each row"

@@ -16,7 +16,6 @@ from pypm.tiles.families.rows import NormOf, Quantization, gated_tiles, norm_til
 from pypm.tiles.program import TileError
 
 EIGHT_BITS = {torch.int8: "i8", torch.float8_e4m3fn: "fp8e4nv"}
-LIMITS = {"i8": (-128, 127), "fp8e4nv": (-448, 448)}
 
 # --- what is computed of rows --------------------------------------------------------------------
 
@@ -189,11 +188,7 @@ def steps_of(match):
     if not all(isinstance(n, (int, float)) for n in (top, low, least, most)):
         raise Unquantized("the limits are not known")
     dtype = EIGHT_BITS[metadata(match.roots[0]).dtype]
-    lowest, highest = LIMITS[dtype]
-    is_whole = dtype != "i8" or (least == int(least) and most == int(most))
-    if not (is_whole and lowest <= least <= most <= highest):
-        raise Unquantized("the limits are not those of numbers of eight bits")
-    if not top > 0 or not low >= 0:
+    if not low >= 0:
         raise Unquantized("the steps are not positive")
     return Quantization(dtype, float(top), float(low), float(least), float(most))
 
