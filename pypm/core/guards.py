@@ -67,6 +67,8 @@ class Function:
     apply: Callable[..., Value] = field(compare=False, repr=False)
     limit: float | None = field(default=None, compare=False, repr=False)
     """The number for which, in proofs, one is taken that this holds for, or that this returns."""
+    nearest: Callable[..., Value] | None = field(default=None, compare=False, repr=False)
+    """For any numbers, some for which this holds: the same ones, if it holds for them."""
 
     def __call__(self, *arguments: Value) -> Value:
         return self.apply(*arguments)

@@ -21,11 +21,16 @@ def predicate(function: Callable[..., Value]) -> Function: ...
 
 
 @overload
-def predicate(*, limit: float) -> Callable[[Callable[..., Value]], Function]: ...
+def predicate(
+    *, limit: float | None = None, nearest: Callable[..., Value] | None = None
+) -> Callable[[Callable[..., Value]], Function]: ...
 
 
 def predicate(
-    function: Callable[..., Value] | None = None, *, limit: float | None = None
+    function: Callable[..., Value] | None = None,
+    *,
+    limit: float | None = None,
+    nearest: Callable[..., Value] | None = None,
 ) -> Function | Callable[[Callable[..., Value]], Function]:
     """Return a function that guards and expressions can call.
 
@@ -33,6 +38,9 @@ def predicate(
         function: a pure Python function of attribute values.
         limit: a number for which `prove` takes one that the function holds for, or returns: minus
             infinity for numbers so low that nothing is left beside them. Verdicts say so.
+        nearest: for a predicate on numbers, a function that takes tensors of one element for any
+            numbers, and returns some for which the predicate holds: the same, if it holds for them.
+            `prove` takes these for all numbers that the predicate allows.
 
     A call has no value, and the guard is unknown, if arithmetic or a lookup fails (ArithmeticError,
     LookupError, ValueError), or if an argument that must be known is a symbolic size (TypeError,
@@ -40,7 +48,7 @@ def predicate(
     with its place, when the guard is evaluated, for instance by `rewrite`.
     """
     if function is None:
-        return lambda function: replace(predicate(function), limit=limit)
+        return lambda function: replace(predicate(function), limit=limit, nearest=nearest)
 
     @wraps(function)
     def apply(*arguments: Value) -> Value:

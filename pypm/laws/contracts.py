@@ -15,6 +15,7 @@ from pypm.core.terms import UNDEFINED
 from pypm.fx.values.observers import steps_of
 from pypm.laws.algebra import Given
 from pypm.laws.equations import Equation
+from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Key, Lemma, Make, Outcome, takes, tried
 from pypm.laws.meanings_of_patterns import meaning_of
@@ -22,7 +23,7 @@ from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.hidden import STEPS, Hidden
 from pypm.laws.patterns.listing import aligned, tensors_in
 from pypm.laws.patterns.valuation import Valuation
-from pypm.laws.patterns.ways import Meant, Way, WayName
+from pypm.laws.patterns.ways import Impossible, Meant, NotMatched, Way, WayName
 from pypm.laws.signatures import instance, signature
 from pypm.laws.sizes import World
 from pypm.laws.spellings import Spelling, Spellings
@@ -55,6 +56,15 @@ class Contracts:
         self.prove(outcomes)
         return [*map(self._judged, outcomes)]
 
+    def refuse(self, way: Way) -> None:
+        """Raise NotMatched if a pattern that a way calls takes no such arguments."""
+        with NAMES.apart():
+            judged = self.judged([Outcome("proved", way)])[0]
+        if judged.kind == "impossible":
+            raise Impossible(judged.reason)
+        if judged.kind == "rejected":
+            raise NotMatched(judged.reason)
+
     def prove(self, outcomes: Iterable[Outcome]) -> dict[Key, tuple[Lemma, list[Outcome]]]:
         """Return what ways take for granted, and what that does, each with what came of it."""
         idle = "declined", "impossible", "rejected"
@@ -73,7 +83,11 @@ class Contracts:
                 if key not in self._known:
                     self._under_way.add(key)
                     try:
-                        self._known[key] = tried(self._maker(lemma), first="shape")
+                        self._known[key] = tried(
+                            self._maker(lemma),
+                            first="shape",
+                            is_way=lambda o: bool(self.possible([o])),
+                        )
                     finally:
                         self._under_way.remove(key)
                 found[key] = lemma, self._known[key]
@@ -140,6 +154,7 @@ class Contracts:
             result = way.slot("result")
             result.described.append(root)
             made = instance(lemma.given, formulas)
+            world.given = world.count
             pairs = zip(slots.values(), made, strict=False)
             given = {slot: value for slot, value in pairs if value is not UNDEFINED}
             valuation = self.valuation(way, formulas, given)
@@ -154,8 +169,8 @@ class Contracts:
                 right, after = valuation.repeated(Meant(definition, copies))
                 own = [valuation.value(slot) for slot in after]
                 right = aligned(formulas, right, left)
-                both = (left, *own), (right, *after.values())
-                return Equation(formulas, *(tuple(tensors_in(side)) for side in both))
+                one, two = (left, *own), (right, *after.values())
+                return Equation(formulas, tuple(tensors_in(one)), tuple(tensors_in(two)))
             if takes(definition, "shape"):
                 if isinstance(left, Formula):
                     valuation.settle([(formulas.sizes(left), made[-1])])

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from pypm.laws.algebra import Given, Indexed, Indivisible, NoMeaning, SizesDiffer
+from pypm.laws.forms.comparing import are_equal
 from pypm.laws.forms.deadline import check_time
-from pypm.laws.forms.functions import are_equal
 from pypm.laws.forms.polynomials import Factor, NotDefined, Part, Poly, rational
 from pypm.laws.forms.printing import shown
 from pypm.laws.forms.sums import NAMES

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+import torch
+
 from pypm.laws.algebra import Algebra, Given, Index, Indexed, NoMeaning, Scalar, Shape, SizesDiffer
 from pypm.laws.forms.deadline import check_time
 from pypm.laws.forms.polynomials import Poly, factor, indicator, rational
@@ -17,7 +19,7 @@ from pypm.laws.operators.site import Site
 from pypm.laws.result_shapes import result_shape
 from pypm.laws.sizes import World
 
-__all__ = ["ANYTHING", "Formula", "FormulaValues", "Formulas"]
+__all__ = ["ANYTHING", "Formula", "FormulaValues", "Formulas", "narrow_type"]
 
 
 HELP: Final = (
@@ -247,6 +249,14 @@ class Formulas:
     def sizes(self, of: Formula) -> tuple[Size, ...]:
         """Return the shape of a tensor."""
         return tuple(self.world.sized(n) for n in of.tensor.shape)
+
+
+def narrow_type(value: Formula) -> torch.dtype | None:
+    """Return the type of eight bits to which a tensor is cast, if it is, perhaps moved then."""
+    while value.name in MOVES and value.operands and isinstance(value.operands[0], Formula):
+        value = value.operands[0]
+    dtype = value.attributes.get("dtype")
+    return dtype if isinstance(dtype, torch.dtype) and dtype.itemsize == 1 else None
 
 
 def _same(form: Poly) -> Poly:

@@ -9,14 +9,15 @@ from functools import cached_property
 import torch
 from torch import fx
 
-from pypm.core.records import Record, mapped
+from pypm.core.records import Record, as_tuple, mapped
 from pypm.core.rules import Rule
 from pypm.fx import Match, Reading
 from pypm.fx.legality.region import Region
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.equations import Equation, compared
-from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.tracing import formulas_of, running, tensor_of
+from pypm.laws.formulas import Formula, Formulas, narrow_type
+from pypm.laws.numbers import Real
+from pypm.laws.tracing import SymbolicTensor, formulas_of, running, tensor_of
 
 __all__ = ["MATCH", "match_of"]
 
@@ -76,22 +77,31 @@ def match_of(
         return value
 
     bindings = {name: noded(value) for name, value in given.items()}
-    types = [value.dtype for value in given.values() if isinstance(value, torch.Tensor)]
+    types = [value.dtype_ for value in given.values() if isinstance(value, SymbolicTensor)]
     variables, roots = tuple(nodes), []
     for result in results:
         roots.append(graph.placeholder("root"))
         if isinstance(result, Formula) and not isinstance(result.value, tuple):
-            roots[-1].meta["val"] = tensor_of(result, formulas, (*types, torch.float32)[0])
+            dtype = narrow_type(result) or (*types, torch.float32)[0]
+            roots[-1].meta["val"] = tensor_of(result, formulas, dtype)
     region = _WholeRegion(tuple(roots), (), variables, (), formulas=formulas)
     found = Match(rule.name, bindings, tuple(roots), region, variables, ())
     reading = None if rule.reads is None else _read(rule, found, nodes, formulas)
     return replace(found, bindings=given, inputs=tuple(nodes.values()), reading=reading)
 
 
+def _numbers(value: Given) -> list[Real]:
+    """Return the numbers that are symbols in a value."""
+    parts = as_tuple(value) if isinstance(value, Record) else value
+    if isinstance(parts, tuple):
+        return [number for part in parts for number in _numbers(part)]
+    return [parts] if isinstance(parts, Real) else []
+
+
 def _read(rule: Rule, match: Match, nodes: Mapping[fx.Node, Given], formulas: Formulas) -> Reading:
     """Return a rule's reading of a match. Where it declines the body runs: more may be proved."""
     assert rule.reads is not None
-    with running(formulas), formulas.world.reading():
+    with running(formulas), formulas.world.reading(_numbers(tuple(match.bindings.values()))):
         found = rule.reads(match)
     assert isinstance(found, Reading)
     formulas.declined = found.declined or ""

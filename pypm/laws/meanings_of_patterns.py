@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pypm.core.patterns import Definition
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.formulas import Formulas
+from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import takes
 from pypm.laws.patterns.hidden import STEPS
 from pypm.laws.patterns.ways import NotMatched
@@ -30,5 +30,7 @@ def meaning_of(definition: Definition, values: Sequence[Given], formulas: Formul
     except (TypeError, AttributeError) as error:
         if None in values:  # nothing has a meaning only where the author says which
             return None
+        if any(isinstance(x, Formula) for some in values if isinstance(some, tuple) for x in some):
+            raise NotMatched("several tensors as one") from None
         raise NoMeaning(f"the meaning of `{definition.name}`: {error}") from error
     return formulas_of(found, formulas)

@@ -66,9 +66,11 @@ class Spelling:
 
         for symbol, form in self.assumptions.items():
             found = renamed(symbol)
-            if found is None or found in names.values():
+            factors = {of for m in form.terms for of, _ in m}
+            is_of_symbols = all(of[0] in (*SYMBOLS, "prime", "pi") for of in factors)
+            if found is None or found in names.values() or not is_of_symbols:
                 continue
-            new = {of: renamed(of) for m in form.terms for of, _ in m if of[0] in SYMBOLS}
+            new = {of: renamed(of) for of in factors if of[0] in SYMBOLS}
             known = {of: other for of, other in new.items() if other is not None}
             if len(known) == len(new):
                 terms = {

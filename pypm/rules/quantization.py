@@ -9,7 +9,7 @@ import operator
 
 import torch
 
-from pypm import RuleSet, decline, let, pattern, record, rule, var
+from pypm import RuleSet, decline, let, pattern, predicate, record, rule, var
 from pypm.fx import GETITEM, aten, known_to_hold, metadata, prims
 from pypm.kernels.quantized_norm import quantized_norm, unsupported
 from pypm.kernels.support.devices import off_cpu
@@ -19,6 +19,35 @@ from pypm.rules.vocabulary.shapes import NoOp, NoOpOrRounding, Rows, Wide
 
 FEW = 2**18
 """Elements below which a call takes longer than what Inductor makes."""
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+@predicate(nearest=torch.abs)
+def is_positive(number):
+    """Return whether a number is above zero."""
+    return number > 0
+
+
+@predicate(nearest=lambda least, most: (least, torch.maximum(least, most)))
+def are_in_order(least, most):
+    """Return whether limits have a number between them."""
+    return least <= most
+
+
+def nearest_levels(least, most):
+    """Return the limits of levels that are nearest to others."""
+    least, most = (n.round().clamp(-128, 127) for n in (least, most))
+    return least, torch.maximum(least, most)
+
+
+@predicate(nearest=nearest_levels)
+def are_levels(least, most):
+    """Return whether two numbers are limits of int8: whole, so that it matters not whether they
+    clamp before or after values are rounded.
+    """
+    return all(int(n) == n for n in (least, most)) and -128 <= least <= most <= 127
+
 
 # --- the scale -----------------------------------------------------------------------------------
 
@@ -80,6 +109,7 @@ def Over(x, top):
 
 @pattern
 def Step(m, top, low):  # max(m, low) / top
+    assert is_positive(top)
     return Over(AtLeast(m, low), top)
 
 
@@ -88,12 +118,14 @@ def Step(m, top, low):
     least = var()
     y = AtLeast(Over(m, top), least)
     let(low=least * top)
+    assert is_positive(top)
     return y
 
 
 @pattern
 def Step(m, top, low):
     let(low=0.0)
+    assert is_positive(top)
     return Over(m, top)
 
 
@@ -107,13 +139,21 @@ def InSteps(x, c):
 
 @pattern(through=NoOpOrRounding, means=torch.clamp)
 def Clamped(x, least, most):
-    return aten.clamp(x, least, most) | AtMost(AtLeast(x, least), most)
+    low, high = var(), var()
+    let(least=low.value)
+    let(most=high.value)
+    return aten.clamp(x, low, high)
+
+
+@pattern
+def Clamped(x, least, most):
+    return AtMost(AtLeast(x, least), most)
 
 
 @pattern
 def Clamped(x, least, most):
     y = AtLeast(AtMost(x, most), least)
-    assert least <= most
+    assert are_in_order(least, most)
     return y
 
 
@@ -136,9 +176,9 @@ def Float8(x):
     return q
 
 
-@pattern
+@pattern(means=lambda x, c, least, most: (x / c).clamp(least, most).round().to(torch.int8))
 def Quantized(x, c, least, most):
-    assert least is not None and most is not None
+    assert least is not None and most is not None and are_levels(least, most)
     return Int8(Levels(InSteps(x, c), least, most))
 
 
@@ -172,14 +212,8 @@ def add_rms_norm_quantized(x, y, w, offset, eps, scheme, match):
     if known_to_hold(operator.lt, x.numel(), FEW):
         return decline(f"fewer than {FEW:,} elements")
     top, low, least, most = scheme.top, scheme.low, scheme.least, scheme.most
-    if not all(-128 <= n <= 127 and n == int(n) for n in (least, most)):
-        return decline("the limits are not whole numbers of eight bits")  # it clamps, then rounds
-    if least > most:
-        return decline("the upper limit is below the lower one")
     if in_float64(match, x):
         return decline(IN_FLOAT64)
-    if top <= 0:
-        return decline("the steps are not positive")
     reason = unsupported(x, y, w)
     if reason is not None:
         return decline(reason)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 from typing import Final, TypeAlias
 
@@ -21,7 +22,7 @@ from pypm.laws.forms.polynomials import (
     rational,
 )
 
-__all__ = ["maximum_of"]
+__all__ = ["clauses_of", "maximum_of"]
 
 Clauses: TypeAlias = list[frozenset[Poly]]
 """A minimum of maxima."""
@@ -30,19 +31,20 @@ MOST: Final = 64
 """The most maxima of which a minimum is made."""
 
 
-def maximum_of(arguments: Iterable[Poly], is_positive: Positive) -> Poly:
+@lru_cache(maxsize=2**14)
+def maximum_of(arguments: tuple[Poly, ...], is_positive: Positive) -> Poly:
     """Return the maximum of values. `is_positive` says of a power that it is never negative."""
-    clauses = _largest([_clauses(a, is_positive) for a in arguments])
+    clauses = _largest([clauses_of(a, is_positive) for a in arguments], is_positive)
     if len(clauses) == 1:
         return _of_clause(clauses[0], is_positive)
-    opposite = _opposite(clauses)
+    opposite = _opposite(clauses, is_positive)
     if len(opposite) > MOST:
         return _of_clauses(clauses, is_positive)
     one, two = _of_clauses(clauses, is_positive), _of_clauses(opposite, is_positive)
     return one if repr(one.key) <= repr(two.key) else -two
 
 
-def _clauses(value: Poly, is_positive: Positive) -> Clauses:
+def clauses_of(value: Poly, is_positive: Positive) -> Clauses:
     """Return a value as a minimum of maxima."""
     if len(value.terms) == 1:
         ((monomial, coefficient),) = value.terms.items()
@@ -52,33 +54,51 @@ def _clauses(value: Poly, is_positive: Positive) -> Clauses:
         if is_one and all(is_positive(of, e) for of, e in rest):
             scale = Poly({frozenset(rest): abs(coefficient)})
             inner = [of_key(key) * scale for key in maxima[0][2:]]
-            largest = _largest([_clauses(a, is_positive) for a in inner])
-            return largest if coefficient > 0 else _opposite(largest)
+            largest = _largest([clauses_of(a, is_positive) for a in inner], is_positive)
+            return largest if coefficient > 0 else _opposite(largest, is_positive)
     return [frozenset([value])]
 
 
-def _largest(each: Sequence[Clauses]) -> Clauses:
+def _largest(each: Sequence[Clauses], is_positive: Positive) -> Clauses:
     """Return the maximum of minima of maxima."""
-    return _reduced(frozenset().union(*chosen) for chosen in product(*each))
+    return _reduced((frozenset().union(*chosen) for chosen in product(*each)), is_positive)
 
 
-def _opposite(clauses: Clauses) -> Clauses:
+def _opposite(clauses: Clauses, is_positive: Positive) -> Clauses:
     """Return the opposite: a maximum of minima, as a minimum of maxima."""
-    return _reduced(frozenset(-a for a in chosen) for chosen in product(*clauses))
+    chosen = product(*clauses)
+    return _reduced((frozenset(-a for a in one) for one in chosen), is_positive)
 
 
-def _reduced(clauses: Iterable[frozenset[Poly]]) -> Clauses:
+def _reduced(clauses: Iterable[frozenset[Poly]], is_positive: Positive) -> Clauses:
     """Return clauses without those that contain another one, each with one number at most."""
-    found = list(dict.fromkeys(map(_with_one_number, clauses)))
-    return [c for c in found if not any(other < c for other in found)]
+    found = list(dict.fromkeys(_with_one_number(c, is_positive) for c in clauses))
+    return [c for c in found if not any(_is_below(other, c) for other in found if other != c)]
 
 
-def _with_one_number(clause: frozenset[Poly]) -> frozenset[Poly]:
+def _is_below(one: frozenset[Poly], other: frozenset[Poly]) -> bool:
+    """Return whether a clause is certainly not above another one."""
+    numbers = [a.constant for a in other if a.constant is not None]
+    return all(a.constant is not None and a.constant <= max(numbers, default=a.constant - 1)
+               for a in one - other)  # fmt: skip
+
+
+def _with_one_number(clause: frozenset[Poly], is_positive: Positive) -> frozenset[Poly]:
+    """Return a clause with the largest of its numbers, without what is certainly not above it."""
     numbers = {a: a.constant for a in clause if a.constant is not None}
     others = frozenset(a for a in clause if a not in numbers and a != factor(MINUS_INFINITY))
     if not numbers:
         return others or clause
-    return others | {rational(max(numbers.values()))}
+    number = max(numbers.values())
+    if number <= 0 and any(_is_least_zero(a, is_positive) for a in others):
+        return others
+    if number >= 0:
+        others = frozenset(a for a in others if not _is_least_zero(-a, is_positive))
+    return others | {rational(number)}
+
+
+def _is_least_zero(value: Poly, is_positive: Positive) -> bool:
+    return all(c > 0 and all(is_positive(of, e) for of, e in m) for m, c in value.terms.items())
 
 
 def _of_clauses(clauses: Clauses, is_positive: Positive) -> Poly:
@@ -94,15 +114,19 @@ def _of_clause(clause: Iterable[Poly], is_positive: Positive) -> Poly:
         return ordered[0]
     terms = [term for a in ordered for term in a.terms.items()]
     each = [dict(monomial) for monomial, _ in terms]
+    lowest = {of: min(p.get(of, Fraction(0)) for p in each) for powers in each for of in powers}
     common = {
-        of: min(powers[of] for powers in each)
-        for of in each[0]
-        if all(of in powers for powers in each) and is_positive(of, Fraction(1))
+        of: e
+        for of, e in lowest.items()
+        if is_positive(of, Fraction(1))
+        and (all(of in powers for powers in each) or (of[0] == "abs" and e < 0))
     }
+    inverse = Poly({frozenset((of, -e) for of, e in common.items()): Fraction(1)})
+    ordered = [a * inverse for a in ordered]
+    terms = [term for a in ordered for term in a.terms.items()]
     last = max((monomial for monomial, _ in terms), key=_order)
     largest = max(abs(coefficient) for monomial, coefficient in terms if monomial == last)
-    inverse = Poly({frozenset((of, -e) for of, e in common.items()): 1 / largest})
-    inside = sorted((a * inverse for a in ordered), key=repr)
+    inside = sorted((a.scaled(1 / largest) for a in ordered), key=repr)
     outside = Poly({frozenset(common.items()): largest})
     return outside * factor(("function", "max", *(a.key for a in inside)))
 

@@ -21,7 +21,7 @@ from pypm.laws.operators.parts import MEANINGS_OF_PARTS
 from pypm.laws.operators.reads import MEANINGS_OF_READS
 from pypm.laws.operators.reductions import PRODUCTS, REDUCTIONS, larger
 from pypm.laws.operators.site import Meaning, Site
-from pypm.laws.operators.tensors import each
+from pypm.laws.operators.tensors import constant, each
 
 __all__ = ["ELEMENTS", "KINDS", "MEANINGS", "MOVES"]
 
@@ -59,6 +59,12 @@ def _power(c: Site, x: Indexed, y: Indexed, **_: Given) -> Indexed:
     if exponent is not None:
         return each(lambda a: c.algebra.power(a, exponent), x)
     return each(lambda a, b: c.algebra.exp(c.algebra.log(a) * b), x, y)
+
+
+def _rounded(c: Site, x: Indexed, decimals: int) -> Indexed:
+    if decimals:
+        raise NoMeaning("decimals that are kept")
+    return each(lambda v: c.algebra.function("round", v), x)
 
 
 def _sigmoid(a: Algebra, x: Scalar) -> Scalar:
@@ -109,17 +115,25 @@ ELEMENTS: Final[dict[str, Meaning]] = {
     "aten.softplus": lambda c, x, *, beta, threshold: _softplus(c, x, c.number(beta)),
     "aten.gelu": _gelu,
     "aten.relu": _each(lambda a, x: larger(a, x, a.number(0))),
+    "aten.round": lambda c, x, *, decimals=0: _rounded(c, x, decimals),
     "aten.erf": _each(lambda a, x: a.function("erf", x)),
     "aten.sin": _each(lambda a, x: a.function("sin", x)),
     "aten.cos": _each(lambda a, x: a.function("cos", x)),
     "aten.maximum": _each(larger),
     "aten.minimum": _each(lambda a, x, y: -larger(a, -x, -y)),
     "aten.clamp": _clamp,
+    "aten.hardtanh": lambda c, x, *, min_val=-1, max_val=1: _clamp(
+        c, x, *(constant(c.number(n)) for n in (min_val, max_val))
+    ),
+    "aten.leaky_relu": lambda c, x, *, negative_slope=0.01: each(
+        lambda v: where(c.algebra, c.algebra.positive(v), v, v * c.number(negative_slope)), x
+    ),
     "aten.where": _each(where),
     "aten.masked_fill": _each(lambda a, x, mask, v: where(a, mask, v, x)),
     "aten.addcmul": lambda c, x, y, z, *, value=1: each(
         lambda u, v, w: u + v * w * c.number(value), x, y, z
     ),
+    "prims.fma": _each(lambda a, x, y, z: x * y + z),
     "aten.lerp": _each(lambda a, x, y, w: x + (y - x) * w),
     "aten.gt": _each(lambda a, x, y: a.positive(x - y)),
     "aten.lt": _each(lambda a, x, y: a.positive(y - x)),
@@ -130,6 +144,9 @@ ELEMENTS: Final[dict[str, Meaning]] = {
     "aten.logical_not": _each(lambda a, x: a.zero(x)),
     "aten.logical_and": _each(lambda a, x, y: x * y),
     "aten.logical_or": _each(lambda a, x, y: x + y - x * y),
+    **dict.fromkeys(
+        ("aten.logical_xor", "aten.bitwise_xor"), _each(lambda a, x, y: x + y - x * y * 2)
+    ),
     "aten.bitwise_not": _each(lambda a, x: 1 - x),
     "aten.bitwise_and": _each(lambda a, x, y: x * y),
     "aten.bitwise_or": _each(lambda a, x, y: x + y - x * y),
@@ -153,9 +170,11 @@ _TRUTHS: Final = (
     "logical_not",
     "logical_and",
     "logical_or",
+    "logical_xor",
 )
+_BITWISE: Final = ("bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor")
 KINDS: Final[Mapping[str, str]] = {
-    **{f"aten.{name}": "truth" for name in (*_TRUTHS, "bitwise_not", "bitwise_and", "bitwise_or")},
+    **{f"aten.{name}": "truth" for name in (*_TRUTHS, *_BITWISE)},
     **dict.fromkeys(("aten.arange", "prims.iota", "aten.searchsorted"), "whole"),
 }
 """Kinds of results that are no real numbers."""

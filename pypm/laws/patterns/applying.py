@@ -68,7 +68,7 @@ class Applying(Guarding):
             raise Impossible("several tensors as one")
         attributes: dict[str, Given] = dict.fromkeys(operator.attribute_defaults, ANYTHING)
         for name, argument in said.items():
-            attributes[name] = self._argument(argument)
+            attributes[name] = _plain(self._argument(argument))
         if any(attributes[name] is None for name in _required(operator)):
             raise Impossible("None for an argument that has to be given")
         if operator.name in ("aten.stack", "aten.cat") and isinstance(operands[0], Items):
@@ -147,3 +147,12 @@ class Applying(Guarding):
                             return found
             slot = self._aliases.get(slot)
         return None
+
+
+def _plain(argument: Given) -> Given:
+    """Return an argument that is no operand: of a number that a graph holds, its value."""
+    if not isinstance(argument, Formula):
+        return argument
+    if argument.name != "number":
+        raise Impossible("a tensor as an argument that is a number")
+    return argument.attributes["given"]

@@ -375,5 +375,7 @@ def _of_plain(found: Domain, expression: Expression) -> None:
             found[SIZE] = SIZE
         case Apply(function, _) if function.name.rpartition(".")[2] in ARITHMETIC:
             found[NUMBER] = NUMBER
-        case Apply() | Tuple():
+        case Apply(function, _):
+            added(found, of_argument(function.name.rpartition(".")[2]))
+        case Tuple():
             found[UNKNOWN] = UNKNOWN

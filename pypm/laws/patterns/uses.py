@@ -98,7 +98,7 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
         if isinstance(guard, Equal):
             read(guard.left, names)
             read(guard.right, names)
-    for tree in way.roots:
+    for tree in sorted(way.roots, key=lambda root: isinstance(root, WayName)):
         if not (isinstance(tree, WayName) and tree in found):  # else calls may bind it
             visit(tree)
     return found

