@@ -68,14 +68,13 @@ class Looping(Valued):
             means, parameters = steps_of(call.definition.means), call.definition.parameters
             assert means is not None
             known: dict[str, Given] = dict.fromkeys(means.states.values(), UNDEFINED)
-            number = self._world.size() - 1  # for any number of steps
-            known[means.number] = number
+            known[means.number] = self._world.size() - 1  # for any number of steps
             if means.lists is not None:
                 slot = call.actuals[parameters.index(means.lists.count)]
                 is_bound = self._is_free(slot) and not means.lists.is_reversed
                 known[means.lists.last] = UNDEFINED
                 if means.lists.count != means.number:
-                    known[means.lists.count] = UNDEFINED if is_bound else number + 1
+                    known[means.lists.count] = UNDEFINED if is_bound else self._world.size()
             self._results[call], after = self.repeated(call)
             self._bound |= {slot: value for slot, value in after.items() if self._is_free(slot)}
             names = zip(parameters, call.actuals, strict=True)
