@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_operator
+from pypm.kernels.support.steps import States, over_steps
 
 __all__ = ["compute", "lstm"]
 
@@ -43,13 +44,16 @@ def by_steps(
     x: Tensor, w: Tensor, u: Tensor, b: Tensor, h: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return what `compute` returns, step by step: torch differentiates its layer only once."""
-    states = []
-    for sums in F.linear(x, w, b).unbind():
-        i, f, g, o = (sums + F.linear(h, u)).chunk(4, -1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = o.sigmoid() * c.tanh()
-        states.append(h)
-    return torch.stack(states), c
+
+    def step(states: States, sums: Tensor) -> tuple[Tensor, States]:
+        cell, before = states
+        i, f, g, o = (sums + F.linear(before, u)).chunk(4, -1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        after = o.sigmoid() * cell.tanh()
+        return after, (cell, after)
+
+    states, (last, _) = over_steps(step, (c, h), F.linear(x, w, b))
+    return states, last
 
 
 def outputs(x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:

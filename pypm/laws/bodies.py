@@ -14,6 +14,7 @@ from pypm.fx.operators.body_trace import BODY_TRACE, BodyTrace
 from pypm.fx.tracing.body import takes_match
 from pypm.fx.tracing.templates import build
 from pypm.laws.algebra import Given, Indivisible, NoMeaning, SizesDiffer
+from pypm.laws.forms.deadline import TimeIsUp
 from pypm.laws.formulas import Formulas
 from pypm.laws.lemmas import Declined
 from pypm.laws.matches import match_of
@@ -67,7 +68,7 @@ def _called(
         plain = nullcontext() if rule.reads is None else formulas.world.reading()
         with running(formulas), plain:
             return build(body, given) if isinstance(body, (Var, Build)) else body(**given)
-    except (NoMeaning, SizesDiffer, Indivisible, Assumed, Contradiction):
+    except (NoMeaning, SizesDiffer, Indivisible, Assumed, Contradiction, TimeIsUp):
         raise
     except Exception as error:
         if formulas.declined:

@@ -21,6 +21,7 @@ from pypm.laws.lemmas import Key, Lemma, Make, Outcome, takes, tried
 from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.hidden import STEPS, Hidden
+from pypm.laws.patterns.listing import aligned, tensors_in
 from pypm.laws.patterns.valuation import Valuation
 from pypm.laws.patterns.ways import Impossible, Meant, NotMatched, Way, WayName
 from pypm.laws.signatures import instance, signature
@@ -82,7 +83,11 @@ class Contracts:
                 if key not in self._known:
                     self._under_way.add(key)
                     try:
-                        self._known[key] = tried(self._maker(lemma), first="shape")
+                        self._known[key] = tried(
+                            self._maker(lemma),
+                            first="shape",
+                            is_way=lambda o: bool(self.possible([o])),
+                        )
                     finally:
                         self._under_way.remove(key)
                 found[key] = lemma, self._known[key]
@@ -149,6 +154,7 @@ class Contracts:
             result = way.slot("result")
             result.described.append(root)
             made = instance(lemma.given, formulas)
+            world.given = world.count
             pairs = zip(slots.values(), made, strict=False)
             given = {slot: value for slot, value in pairs if value is not UNDEFINED}
             valuation = self.valuation(way, formulas, given)
@@ -159,8 +165,12 @@ class Contracts:
             valuation.settle()
             values = [valuation.value(slot) for slot in slots.values()]
             if steps_of(definition.means) is not None:
-                right = valuation.repeated(Meant(definition, valuation.copied(values)))
-                return Equation(formulas, (left,), (right,))
+                copies = valuation.copied(values)
+                right, after = valuation.repeated(Meant(definition, copies))
+                own = [valuation.value(slot) for slot in after]
+                right = aligned(formulas, right, left)
+                both = (left, *own), (right, *after.values())
+                return Equation(formulas, *(tuple(tensors_in(side)) for side in both))
             if takes(definition, "shape"):
                 if isinstance(left, Formula):
                     valuation.settle([(formulas.sizes(left), made[-1])])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
-from time import process_time
 from typing import Final, TypeVar
 
 from pypm.laws.algebra import Given, Indexed, Indivisible, NoMeaning, SizesDiffer
-from pypm.laws.forms.functions import are_equal
+from pypm.laws.forms.comparing import are_equal
+from pypm.laws.forms.deadline import check_time
 from pypm.laws.forms.polynomials import Factor, NotDefined, Part, Poly, rational
 from pypm.laws.forms.printing import shown
 from pypm.laws.forms.sums import NAMES
@@ -21,17 +19,11 @@ from pypm.laws.patterns.ways import Choices, Impossible, NotMatched
 from pypm.laws.sizes import World
 from pypm.laws.verdicts import Parted
 
-__all__ = ["DEADLINE", "Equation", "TimeIsUp", "compared", "settled"]
+__all__ = ["Equation", "compared", "settled"]
 
 Built = TypeVar("Built")
-DEADLINE: Final[ContextVar[float]] = ContextVar("deadline", default=math.inf)
-"""The CPU time of the process at which proofs are given up."""
 TRUE: Final = (rational(1), ">")
 """A comparison with zero that holds."""
-
-
-class TimeIsUp(Exception):
-    """The `DEADLINE` has passed."""
 
 
 MOST_ASSUMED: Final = 60
@@ -51,12 +43,11 @@ class Equation:
 
 def settled(run: int, choices: Choices, build: Callable[[World], Built]) -> Built:
     """Return the equation or value that `build` makes, again and again until no symbol has to be
-    something else. Raises NotMatched and NoMeaning; TimeIsUp after the `DEADLINE`.
+    something else. Raises NotMatched and NoMeaning.
     """
-    if process_time() > DEADLINE.get():
-        raise TimeIsUp
     assumptions: dict[Factor, Poly] = {symbol: form for _, symbol, form, _ in choices.settled}
     for _ in range(MOST_ASSUMED):
+        check_time()
         world = World(run, dict(assumptions))
         world.conditions |= {text: TRUE for *_, text in choices.settled if text}
         choices.restart()
@@ -107,6 +98,7 @@ def _compared(algebra: SymbolicAlgebra, one: Given, two: Given, forms: list[Part
         ):
             return Parted(_shape(a), _shape(b))
         for place in algebra.places(a.shape):
+            check_time()
             try:
                 x, y = a.value(*place), b.value(*place)
             except NotDefined as why:

@@ -10,6 +10,7 @@ from typing import Final
 import torch
 
 from pypm.laws.algebra import Algebra, Given, Index, Indexed, NoMeaning, Scalar, Shape, SizesDiffer
+from pypm.laws.forms.deadline import check_time
 from pypm.laws.forms.polynomials import Poly, factor, indicator, rational
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.numbers import Size, form_of, is_number
@@ -100,6 +101,7 @@ class FormulaValues:
         self, formula: Formula, name: str, operands: Sequence[Given], shape: Shape
     ) -> Given:
         """Return the value of a formula, given those of its operands."""
+        check_time()
         if name == "read":
             return self.read(formula, shape)
         if name == "loop":

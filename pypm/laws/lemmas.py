@@ -16,11 +16,13 @@ from pypm.laws.formulas import Formulas
 from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.ways import Choices, Impossible, NotMatched, Way
 from pypm.laws.signatures import Signature
-from pypm.laws.sizes import World
+from pypm.laws.sizes import World, is_one
 from pypm.laws.verdicts import Parted
 
 __all__ = [
     "MOST_WAYS",
+    "SIZES",
+    "TYPES",
     "Declined",
     "Key",
     "Lemma",
@@ -35,6 +37,8 @@ __all__ = [
 ]
 
 Key: TypeAlias = tuple[int, Signature]
+SIZES: Final = "sizes"
+TYPES: Final = "types"
 MOST_WAYS: Final = 4000
 """The most ways, with their shapes, that are tried for one lemma or rule."""
 
@@ -71,6 +75,8 @@ class Outcome:
     """Predicates whose numbers are taken to be their limit."""
     parts: int | None = None
     """The most parts of a list, if there are lists."""
+    asked: frozenset[str] = frozenset()
+    """What a body that declines may have asked for: `SIZES`, `TYPES`."""
 
     @property
     def lemmas(self) -> list[Lemma]:
@@ -83,29 +89,46 @@ Make: TypeAlias = Callable[[Way, World], Equation]
 
 
 def tried(
-    make: Make, until: Sequence[str] = (), first: str = "", others: Sequence[Make] = ()
+    make: Make,
+    until: Sequence[str] = (),
+    first: str = "",
+    others: Sequence[tuple[Sequence[str], Make]] = (),
+    is_way: Callable[[Outcome], bool] = lambda _: True,
 ) -> list[Outcome]:
     """Try all ways, up to one with an outcome of the kinds `until`: each is made by choices. A way
     is proved if its sides have one normal form, the same one for two samples of all sizes and
     numbers: so no sample is in it. Of last choices with the label `first`, those that are proved
-    or open first stand for the others. A way that is declined is made by `others`, in turn, up to
-    one that is not.
+    or open first stand for the others, but where the size of an argument has to be 1, and so do
+    parted ones that are ways by `is_way`. A way that is declined is made by `others`, in turn, up
+    to one that is not: by those about what its body asked for.
     """
     found = []
     choices = Choices()
     for _ in range(MOST_WAYS):
         found.append(outcome_of(make, choices))
         if found[-1].kind == "declined":
-            found[-1:] = _elsewhere(others, choices) or found[-1:]
-        known = first if found[-1].kind in ("proved", "open") else ""
+            found[-1:] = _elsewhere(others, choices, found[-1].asked) or found[-1:]
+        last = found[-1]
+        is_parted = bool(first) and last.kind == "parted" and is_way(last)
+        known = first if is_parted or _stands_for_others(last) else ""
         if found[-1].kind in until or not choices.advance(known):
             return found
     return [*found, Outcome("open", Way(choices), f"more than {MOST_WAYS} ways")]
 
 
-def _elsewhere(others: Sequence[Make], choices: Choices) -> list[Outcome]:
+def _stands_for_others(outcome: Outcome) -> bool:
+    """Return whether a way is proved for any sizes of the arguments, or open."""
+    if outcome.kind != "proved" or outcome.equation is None:
+        return outcome.kind in ("proved", "open")
+    world = outcome.equation.formulas.world
+    return not any(is_one(*said, world.given) for said in world.assumptions.items())
+
+
+def _elsewhere(
+    others: Sequence[tuple[Sequence[str], Make]], choices: Choices, asked: frozenset[str]
+) -> list[Outcome]:
     """Return the outcomes of a way by the first of other makers that do not decline it."""
-    for make in others:
+    for make in (make for about, make in others if asked.issuperset(about)):
         found, again = [], choices.copy()
         start = list(again.script)
         while again.script[: len(start)] == start:
@@ -138,7 +161,7 @@ def outcome_of(make: Make, choices: Choices) -> Outcome:
         if forms[0] != forms[1]:
             return Outcome("open", way, "it holds for particular sizes or numbers alone")
     except Declined as declined:
-        return Outcome("declined", way, declined.reason)
+        return Outcome("declined", way, declined.reason, asked=frozenset(declined.asked))
     except Impossible as why:
         return Outcome("impossible", way, str(why))
     except NotMatched as why:
@@ -161,6 +184,8 @@ class Declined(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.asked = {SIZES, TYPES}
+        """What the body may have asked for: another sample may change it."""
 
 
 class Lemmas(Protocol):

@@ -49,8 +49,12 @@ class Loop:
 
     def value(self, values: FormulaValues, part: int | None, shape: Shape, count: Given) -> Indexed:
         """Return a state after so many steps, or for no `part` the results of all steps."""
-        if part is not None:
-            return self._states(values, values.index(count))[part]
+        if part is not None:  # asked for when all loops are known
+
+            def after(place: Shape) -> Scalar:
+                return self._states(values, values.index(count))[part].value(*place)
+
+            return Indexed(shape, after)
         results: dict[Index, Indexed] = {}
 
         def at(place: Shape) -> Scalar:

@@ -17,7 +17,7 @@ from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.equations import Equation, compared
 from pypm.laws.formulas import Formula, Formulas, narrow_type
 from pypm.laws.numbers import Real
-from pypm.laws.tracing import formulas_of, running, tensor_of
+from pypm.laws.tracing import SymbolicTensor, formulas_of, running, tensor_of
 
 __all__ = ["MATCH", "match_of"]
 
@@ -77,7 +77,7 @@ def match_of(
         return value
 
     bindings = {name: noded(value) for name, value in given.items()}
-    types = [value.dtype for value in given.values() if isinstance(value, torch.Tensor)]
+    types = [value.dtype_ for value in given.values() if isinstance(value, SymbolicTensor)]
     variables, roots = tuple(nodes), []
     for result in results:
         roots.append(graph.placeholder("root"))

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Final, Protocol, Self, TypeAlias
 
 from pypm.core.terms import Unresolved, Value
+from pypm.laws.forms.equal import inverse_of_common
 from pypm.laws.forms.functions import power
 from pypm.laws.forms.polynomials import Factor, Poly, factor, rational
 from pypm.laws.forms.printing import shown
@@ -42,8 +43,10 @@ class Assumed(BaseException):
         """Facts that are so by no guard, but for code that divides."""
 
 
-class Contradiction(Exception):
-    """Two values that have to be equal are not, or not by what is known here."""
+class Contradiction(ValueError):
+    """Two values that have to be equal are not, or not by what is known here. A predicate in which
+    it is raised has no value.
+    """
 
 
 class Symbols(Protocol):
@@ -248,7 +251,8 @@ class Size(SymbolicNumber, int):
                     and not any(g == of for m in by.terms for g, _ in m)
                 ):
                     condition = f"{shown(by)} divides {of[1]}" * is_said
-                    raise Assumed({of: by * factor(("size", f"{of[1]}'"))}, condition)
+                    needed = by * inverse_of_common(self.form, by)
+                    raise Assumed({of: needed * factor(("size", f"{of[1]}'"))}, condition)
         raise Contradiction(f"{shown(self.form)} divided by {shown(by)}")
 
 

@@ -19,9 +19,10 @@ from pypm.fx.tracing.body import takes_match
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.bodies import UNSURE, replaced
 from pypm.laws.contracts import Contracts
-from pypm.laws.equations import DEADLINE, Equation, TimeIsUp, compared
+from pypm.laws.equations import Equation, compared
+from pypm.laws.forms.deadline import DEADLINE, TimeIsUp
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import Declined, Key, Lemma, Make, Outcome, has_own_shape, tried
+from pypm.laws.lemmas import SIZES, TYPES, Declined, Key, Lemma, Make, Outcome, has_own_shape, tried
 from pypm.laws.numbers import Size, is_number
 from pypm.laws.patterns.ways import Meant, Way, place_of
 from pypm.laws.refutation.refuting import CHECKS, SAMPLES, LawBroken, difference
@@ -32,12 +33,13 @@ __all__ = ["equations", "prove"]
 
 NOTHING: Final = ProofExtent(0, 0, (), (), (), False)
 OF_EFFECTS: Final = "only a rule that computes the same values can be proved"
-SMALL: Final = (None, 0, 1, 2, 3)
-"""Samples that are tried, each where bodies decline otherwise: None for large sizes; a number for a
-small one of the size with that number, 0 for none; sizes that differ are then also made equal.
-"""
 DTYPES: Final = (torch.float32, torch.bfloat16)
-"""Types of real numbers that are tried for each, where bodies decline the first."""
+"""Types of real numbers that are tried, where bodies that ask for types decline the first."""
+SAMPLES_OF_SIZES: Final = (None, 0), (1, 2, 3)
+"""Samples that are tried, where bodies that compare sizes decline the first: None for large sizes;
+a number for a small one of the size with that number, 0 for none; sizes that the body finds to
+differ are then made equal. The first ones are tried with all types before the others.
+"""
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
 
@@ -91,8 +93,13 @@ def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
         again = tried(_maker(rule, contracts, is_opaque=True), until=("parted", "open"))
         if again[-1].kind not in ("parted", "open") and any(o.kind == "proved" for o in again):
             return Proved(rule.name, _extent([o for o in again if o.kind == "proved"], {})), again
-    first, *others = (
-        _maker(rule, contracts, small, dtype=dtype) for small, dtype in product(SMALL, DTYPES)
+    cases = (pair for samples in SAMPLES_OF_SIZES for pair in product(DTYPES, samples))
+    (_, first), *others = (
+        (
+            (SIZES,) * (small is not None) + (TYPES,) * (dtype != DTYPES[0]),
+            _maker(rule, contracts, small, dtype=dtype),
+        )
+        for dtype, small in cases
     )
     outcomes = contracts.judged(tried(first, others=others))
     return _judged(rule, contracts, outcomes), outcomes
@@ -147,12 +154,16 @@ def _maker(
         values = {name: valuation.value(slots[name]) for name in rule.parameters}
         dtypes = {name: valuation.dtypes.get(slots[name]) for name in rule.parameters}
         world.unequal.clear()
+        known = len(world.conditions)
         try:
             right = replaced(rule, values, dtypes, left, formulas, is_lenient)
-        except Declined:
+        except Declined as declined:
             pairs = [(a, b) for a, b in world.unequal if isinstance(a, Size) and is_number(b)]
-            if isinstance(small, int) and pairs and way.choices.choose(2, "equal"):
+            if isinstance(small, int) and pairs:
                 world.unify(*pairs[-1])
+            if rule.reads is None:
+                sizes = {SIZES} if len(world.conditions) > known else set()
+                declined.asked = sizes | ({TYPES} if world.asks_types else set())
             raise
         for one, two in zip(left, right, strict=False):
             _settle_shapes(formulas, one, two)
@@ -288,15 +299,19 @@ def _what_is_missing(
 
 def _missed(outcomes: Iterable[Outcome]) -> list[str]:
     """Return the places of combinations of alternates that are in no proof, and in no way that a
-    body declines. Those that constants exclude, whatever the sizes, are not missed.
+    body declines. Those that constants exclude, whatever the sizes, are not missed, nor those that
+    shapes exclude before a guard with several sides, where other shapes come to its sides.
     """
     kinds: dict[tuple[int, ...], set[str]] = {}
     places: dict[tuple[int, ...], str] = {}
+    begun: set[tuple[int, ...]] = set()
     for outcome in outcomes:
         way = outcome.way
-        taken = *map(id, way.taken), *way.sides
+        alternates = tuple(map(id, way.taken))
+        taken = *alternates, *way.sides
+        begun |= {(*alternates, *way.sides[:n]) for n in range(len(way.sides))}
         kinds.setdefault(taken, set()).add(outcome.kind)
         said = [*dict.fromkeys(map(place_of, way.taken)), *["a side of `or`"] * bool(way.sides)]
         places[taken] = " with ".join(said)
     unfit = {"rejected"}, {"impossible", "rejected"}
-    return [places[taken] for taken, some in kinds.items() if some in unfit]
+    return [places[taken] for taken, some in kinds.items() if some in unfit and taken not in begun]

@@ -13,7 +13,7 @@ import torch
 
 from pypm.core.guards import Guard
 from pypm.core.terms import Value
-from pypm.laws.forms.equal import ones, solutions, without_common
+from pypm.laws.forms.equal import factors, ones, solutions, without_common
 from pypm.laws.forms.functions import function, substituted
 from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, of_key, rational
 from pypm.laws.forms.printing import shown
@@ -28,7 +28,7 @@ from pypm.laws.numbers import (
     is_number,
 )
 
-__all__ = ["KINDS", "SIGNS", "World", "is_of_items"]
+__all__ = ["KINDS", "SIGNS", "World", "is_of_items", "is_one"]
 
 KINDS: Final = "npc"
 """The first letters of sizes, places and numbers."""
@@ -38,10 +38,7 @@ SAMPLES: Final = (
     (1511, 1523, 1531, 1543, 1549, 1553, 1559, 1567, 1571, 1579, 1583, 1597, 1601, 1607, 1609),
 )
 """Samples of sizes: different primes, for each of two runs."""
-SAMPLED: Final[dict[Factor, Callable[..., Fraction | float]]] = {
-    ("function", "max"): max,
-    ("function", "round"): round,
-}
+SAMPLED: Final[dict[str, Callable[..., Fraction | float]]] = {"max": max, "round": round}
 """Functions of numbers that have samples."""
 SMALL: Final = 3, 2
 """Samples of a size that is small."""
@@ -75,11 +72,18 @@ class World:
     condition."""
     frozen: tuple[int, int, int] = (0, 0, 0)
     """Sizes, places and numbers up to these are what they are: no equation says more of them."""
+    given: int = 0
+    """Sizes up to this one are those of the arguments of a lemma."""
     _sized: dict[Poly, Size] = field(default_factory=dict)
+    _resolved: dict[Poly, Poly] = field(default_factory=dict)
+    """Forms with what symbols have to be, by so many assumptions as there were."""
+    _assumed: int = 0
     small: int = 0
     """The number of a size with a small sample; then numbers are above 1; 0 for none."""
     dtype: torch.dtype = torch.float32
     """The type of real numbers, for code that asks."""
+    asks_types: bool = False
+    """True if code asked for the type of a tensor."""
     plain: dict[float, Poly] = field(default_factory=dict)
     """Plain numbers that are taken for the symbols whose samples they are."""
     has_choices: bool = False
@@ -123,20 +127,29 @@ class World:
 
     def resolved(self, form: Poly) -> Poly:
         """Return a form with what symbols have to be in place of them."""
-        while self.assumptions and form.constant is None:
-            found = {of for m in form.terms for of, _ in m if of in self.assumptions}
-            if not found:
-                break
+        if not self.assumptions or form.constant is not None:
+            return form
+        if len(self.assumptions) != self._assumed:  # there are only ever more of them
+            self._resolved.clear()
+            self._assumed = len(self.assumptions)
+        found = self._resolved.get(form)
+        if found is None:
+            found = self._resolved[form] = self._substituted(form)
+        return found
+
+    def _substituted(self, form: Poly) -> Poly:
+        while any(of in self.assumptions for m in form.terms for of, _ in m):
             form = substituted(form, self.assumptions)
         return form
 
     def sized(self, form: Poly | int) -> Size:
         """Return the size of this form."""
         given = form if isinstance(form, Poly) else rational(form)
-        if given not in self._sized:
+        known = self._sized.get(given)
+        if known is None:
             found = self.resolved(given)
-            self._sized[given] = Size(self, int(self.sample(found)), found)
-        return self._sized[given]
+            known = self._sized[given] = Size(self, int(self.sample(found)), found)
+        return known
 
     def number(self, form: Poly) -> Real:
         """Return the number of this form."""
@@ -170,9 +183,10 @@ class World:
             apart = primes * (23 + 4 * number + 2 * self.run)  # still so if it is rounded
             return bool(self.small) + 0.0123 + number / 1013 + self.run / 771 + apart
         if kind == "abs":
-            return abs(self._sample(of[1]))
-        if of[:2] in SAMPLED:
-            return SAMPLED[of[:2]](*(self.sample(of_key(key)) for key in of[2:]))
+            found = self._sample(of[1])
+            return found if found >= 0 else -found
+        if kind == "function" and of[1] in SAMPLED:
+            return SAMPLED[of[1]](*(self.sample(of_key(key)) for key in of[2:]))
         if kind == "prime":
             return Fraction(of[1])
         raise Contradiction("a number without a sample")
@@ -201,7 +215,10 @@ class World:
         if a == b:
             return
         a, b = without_common(a, b)
-        for symbol, other in (*solutions(a, b), *solutions(b, a), *ones(a, b), *ones(b, a)):
+        sides = (a, b), (b, a)
+        for symbol, other in (
+            x for of in (solutions, ones, factors) for s in sides for x in of(*s)
+        ):
             if not self.is_frozen(symbol):
                 found[symbol] = self.assumptions[symbol] = other
                 self._unify(one, two, found)
@@ -252,8 +269,9 @@ class World:
     def note(self, left: SymbolicNumber, sign: str, right: Value) -> None:
         """Record a comparison: a condition, or a hypothesis; none that the forms of limits say."""
         other = form_of(right)
-        ordered = {"<=": (left.form, other), ">=": (other, left.form)}.get(sign, ())
-        if any(map(_has_maxima, ordered)) and function("max", *ordered) == ordered[1]:
+        less, more = (left.form, other) if sign == "<=" else (other, left.form)
+        has_maxima = sign in ("<=", ">=") and (_has_maxima(less) or _has_maxima(more))
+        if has_maxima and function("max", less, more) == more:
             return
         if not self.watched:
             self.hypotheses.append((left.form - other, sign))
@@ -265,7 +283,7 @@ def _has_maxima(form: Poly) -> bool:
     return any(of[:2] == ("function", "max") for m in form.terms for of, _ in m)
 
 
-@lru_cache(maxsize=2**12)
+@lru_cache(2**14)
 def _is_decided(form: Poly) -> bool:
     """Return whether a form is above zero for all sizes from 2 on, or below zero for all."""
     powers = [power for monomial in form.terms for power in monomial]
@@ -274,6 +292,12 @@ def _is_decided(form: Poly) -> bool:
     shifted = substituted(form, {of: factor(of) + 2 for of, _ in powers})
     signs = {c > 0 for c in shifted.terms.values()}
     return len(signs) == 1 and ONE in shifted.terms
+
+
+def is_one(symbol: Factor, form: Poly, count: int) -> bool:
+    """Return whether a form says that one of the first sizes is 1."""
+    kind, name = symbol
+    return kind == "size" and form == 1 and int(name[1:].rstrip("'")) <= count
 
 
 SIGNS: Final[dict[str, Callable[[float], bool]]] = {

@@ -15,7 +15,8 @@ from typing import Final
 from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.equations import Equation, TimeIsUp, settled
+from pypm.laws.equations import Equation, settled
+from pypm.laws.forms.deadline import TimeIsUp
 from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas

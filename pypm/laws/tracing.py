@@ -14,8 +14,10 @@ from torch.overrides import TorchFunctionMode
 
 from pypm.core.operators import LITERAL
 from pypm.core.records import Record, mapped
+from pypm.core.terms import exact
 from pypm.fx import describe
 from pypm.fx.operators.body_trace import opaque
+from pypm.fx.subject.calls import CanonicalCall
 from pypm.kernels.support.registration import reference_of
 from pypm.kernels.support.steps import over_steps
 from pypm.laws.algebra import Given, NoMeaning
@@ -191,7 +193,9 @@ def _over_steps(
 
 
 def _opaque(formulas: Formulas, name: str, like: Given, *operands: Given) -> Given:
-    """Return a tensor of which is known only what determines it."""
+    """Return a tensor of which is known only what determines it: none like None."""
+    if like is None:
+        return None
     tensors = [x.formula for x in operands if isinstance(x, SymbolicTensor)]
     numbers = tuple(x for x in operands if not isinstance(x, SymbolicTensor))
     shape = formulas.sizes(like.formula)
@@ -206,6 +210,62 @@ def _computed(
     args: Sequence[Given],
     kwargs: Mapping[str, Given],
 ) -> Given:
+    tensors: list[SymbolicTensor] = []
+    try:
+        kind = _kind((name, *args, *kwargs.items()), tensors)
+    except TypeError:  # of arguments that are symbols
+        call, known = _described(func, name, args, kwargs)
+    else:
+        if (func, kind) not in _CALLS:
+            call, known = _described(func, name, args, kwargs)
+            for node in known:
+                node.meta.clear()
+            _CALLS[func, kind] = call, tuple(known)
+        call, nodes = _CALLS[func, kind]
+        known = dict(zip(nodes, tensors, strict=True))
+    if call.operator == LITERAL:
+        return tensor_of(formulas.number(call.attributes["value"]), formulas)
+
+    def operand(value: Given) -> Given:
+        if isinstance(value, fx.Node):
+            return known[value].formula
+        return tuple(map(operand, value)) if isinstance(value, (tuple, list)) else value
+
+    operands, attributes = [operand(a) for a in call.arguments], dict(call.attributes)
+    count_dims(call.operator, operands, attributes)
+    made = formulas.apply(call.operator.name, operands, attributes)
+    dtype = _dtype(made, call.attributes.get("dtype"), list(known.values()))
+    if isinstance(made.value, tuple):
+        return tuple(
+            SymbolicTensor(formulas.item(made, i), formulas, dtype) for i in range(len(made.value))
+        )
+    return SymbolicTensor(made, formulas, dtype)
+
+
+_CALLS: Final[dict[Given, tuple[CanonicalCall, tuple[fx.Node, ...]]]] = {}
+"""Calls in canonical form, and the nodes of their tensors, by functions and kinds of arguments."""
+_PLAIN_TYPES: Final = (type(None), bool, int, float, str, torch.dtype, torch.device)
+
+
+def _kind(value: Given, tensors: list[SymbolicTensor]) -> Given:
+    """Return what canonical forms of calls depend on, and note tensors. Raises TypeError."""
+    if isinstance(value, SymbolicTensor):
+        tensors.append(value)
+        return Tensor, value.formula.tensor.rank, value.dtype_
+    if type(value) in (tuple, list):
+        return (type(value), *(_kind(part, tensors) for part in value))
+    if type(value) not in _PLAIN_TYPES:
+        raise TypeError(value)
+    return exact(value)
+
+
+def _described(
+    func: Callable[..., Given],
+    name: str,
+    args: Sequence[Given],
+    kwargs: Mapping[str, Given],
+) -> tuple[CanonicalCall, dict[fx.Node, SymbolicTensor]]:
+    """Return a call in canonical form, with the tensors of its nodes."""
     graph = fx.Graph()
     known: dict[fx.Node, SymbolicTensor] = {}
 
@@ -238,24 +298,7 @@ def _computed(
     else:
         node = graph.call_function(func, given, named)
     with _plainly():
-        call = describe(node)
-    if call.operator == LITERAL:
-        return tensor_of(formulas.number(call.attributes["value"]), formulas)
-
-    def operand(value: Given) -> Given:
-        if isinstance(value, fx.Node):
-            return known[value].formula
-        return tuple(map(operand, value)) if isinstance(value, (tuple, list)) else value
-
-    operands, attributes = [operand(a) for a in call.arguments], dict(call.attributes)
-    count_dims(call.operator, operands, attributes)
-    made = formulas.apply(call.operator.name, operands, attributes)
-    dtype = _dtype(made, call.attributes.get("dtype"), list(known.values()))
-    if isinstance(made.value, tuple):
-        return tuple(
-            SymbolicTensor(formulas.item(made, i), formulas, dtype) for i in range(len(made.value))
-        )
-    return SymbolicTensor(made, formulas, dtype)
+        return describe(node), known
 
 
 def _dtype(made: Formula, given: Given, operands: Sequence[SymbolicTensor]) -> torch.dtype:
@@ -311,6 +354,7 @@ def _read(x: Given, name: str) -> Given:
             case "ndim":
                 return x.formula.tensor.rank
             case "dtype":
+                x.formulas.world.asks_types = True
                 return x.dtype_
         return _plain(x, name)
     with _plainly():
@@ -319,6 +363,7 @@ def _read(x: Given, name: str) -> Given:
 
 def _plain(x: SymbolicTensor, name: str, *given: Given) -> Given:
     """Return what a tensor of the type, without elements, answers."""
+    x.formulas.world.asks_types = True
     with _plainly():
         found = getattr(torch.empty(0, dtype=x.dtype_), name)
         return found(*given) if callable(found) else found

@@ -16,10 +16,11 @@ from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import aten, is_scalar, prims, same_size
 from pypm.kernels.attention_gradients import attention_and_gradients, unsupported
 from pypm.rules.attention.layouts import heads_of
+from pypm.rules.attention.meanings import regrouped, stepped
 from pypm.rules.attention.patterns import Affine
 from pypm.rules.attention.rules import unclear_sum
 from pypm.rules.attention.score_steps import LOWEST, causally, fold, over
-from pypm.rules.vocabulary.shapes import LooseStep, Transposed, UnderLooseSteps
+from pypm.rules.vocabulary.shapes import LooseStep, Transposed, UnderLooseSteps, rows
 from pypm.rules.vocabulary.softmax import Softmax
 
 # --- weights: p = softmax(x) with x = q t scale + mask, and t = k^T -------------------------------
@@ -27,12 +28,22 @@ from pypm.rules.vocabulary.softmax import Softmax
 # Autograd has every matrix product as `bmm`, whose operands are what is bound: [B * H, S, D].
 
 
-@pattern
+def batched_scores(q, t, steps, shape=None):
+    """Return the scores of queries and transposed keys after steps."""
+    return stepped(q @ t, steps, shape)
+
+
+def quotient(p, z):
+    """Return the weights of exponentials and their sums, or those that are weights already."""
+    return p if z is None else p / rows(z, p.shape)
+
+
+@pattern(means=batched_scores)
 def BatchedScores(q, t, steps):
     return Affine(aten.bmm(q, t), steps)
 
 
-@pattern
+@pattern(means=lambda p, z, shape: rows(quotient(p, z), shape))
 def WeightsOf(p, z):
     let(z=None)
     return UnderLooseSteps(p)
@@ -46,6 +57,47 @@ def WeightsOf(p, z):  # of a softmax written out: e / z, with e for p
 # --- the gradient of the softmax ------------------------------------------------------------------
 
 
+def regrouped_rows(x, shape):
+    """Return the same rows, in a shape if one is given."""
+    return x if shape is None else rows(x, shape)
+
+
+def largest(x, shape=None):
+    """Return the largest of each row."""
+    return regrouped_rows(x.amax(-1, True), shape)
+
+
+def exponentials(x, m, shape=None):
+    """Return the exponentials of scores, less the largest of each row if that is given."""
+    y = x if m is None else x - rows(m, x.shape)
+    return regrouped_rows(torch.exp(y), shape)
+
+
+def sums(p, shape=None):
+    """Return the sum of each row."""
+    return regrouped_rows(p.sum(-1, True), shape)
+
+
+def of_softmax(p, d, shape):
+    """Return the gradient of scores by their softmax p and what arrives at it."""
+    p = rows(p, d.shape)
+    return rows(p * (d - (d * p).sum(-1, True)), shape)
+
+
+def of_quotient(e, z, d, shape):
+    """Return the gradient of that of which e is the exponential, where d arrives at e / z, and e at
+    z as the sum of each row.
+    """
+    e, z = rows(e, d.shape), rows(z, d.shape)
+    return rows((d / z - (d * e / z / z).sum(-1, True)) * e, shape)
+
+
+def of_maximum(d, x, m, shape):
+    """Return the gradient of x where d arrives at x - m, and m is the largest of each row."""
+    x, m = rows(x, d.shape), rows(m, d.shape)
+    return rows(d - d.sum(-1, True) / (m == x).sum(-1, True) * (m == x), shape)
+
+
 @pattern
 def OfScores(p, z, x, d):  # d arrives at the weights
     let(z=None)
@@ -53,24 +105,44 @@ def OfScores(p, z, x, d):  # d arrives at the weights
     return OfSoftmax(p, d)
 
 
-@pattern(through=LooseStep)
-def OfScores(p, z, x, d):  # p = exp(x - max x), z = sum p
-    y, m = var(), var()
-    p <= aten.exp(y)
-    z <= aten.sum(p, [-1], True)
-    y <= x - m
-    m <= aten.amax(x, [-1], True)
-    return OfMaximum(OfQuotient(p, z, d), x, m)
+@pattern
+def OfScores(p, z, x, d):  # p = exp(x - m) with m = max x, which may be detached, and z = sum p
+    m = var()
+    p <= Exponentials(x, m)
+    z <= Sums(p)
+    m <= Largest(x)
+    return OfMaximum(OfQuotient(p, z, d), x, m) | OfQuotient(p, z, d)
 
 
-@pattern(through=LooseStep)
-def OfScores(p, z, x, d):  # the same with a detached maximum, or none
-    p <= aten.exp(x - UnderLooseSteps(aten.amax(x, [-1], True)) | x)
-    z <= aten.sum(p, [-1], True)
+@pattern
+def OfScores(p, z, x, d):
+    p <= Exponentials(x, None)
+    z <= Sums(p)
     return OfQuotient(p, z, d)
 
 
+@pattern(through=LooseStep, means=largest)
+def Largest(x):
+    return aten.amax(x, [-1], True)
+
+
+@pattern(through=LooseStep, means=exponentials)
+def Exponentials(x, m):
+    return aten.exp(x - m)
+
+
 @pattern(through=LooseStep)
+def Exponentials(x, m):
+    let(m=None)
+    return aten.exp(x)
+
+
+@pattern(through=LooseStep, means=sums)
+def Sums(p):
+    return aten.sum(p, [-1], True)
+
+
+@pattern(through=LooseStep, means=of_softmax)
 def OfSoftmax(p, d):  # p (d - sum p d)
     y = d * UnderLooseSteps(p)
     s = aten.sum(y, [-1], True)
@@ -88,13 +160,13 @@ def OfSoftmax(p, d):
     return y * (d - aten.sum(d * y, [-1], True))
 
 
-@pattern(through=LooseStep)
+@pattern(through=LooseStep, means=of_quotient)
 def OfQuotient(e, z, d):  # e (d / z - sum d e / z^2)
     of_sum = aten.sum(-d * (UnderLooseSteps(e) / z / z), [-1], True)
     return (d / z + aten.expand(of_sum, ...)) * UnderLooseSteps(e)
 
 
-@pattern(through=LooseStep)
+@pattern(through=LooseStep, means=of_maximum)
 def OfMaximum(d, x, m):  # what arrives at the maximum is zero: the softmax is the same without it
     b = aten.eq(UnderLooseSteps(m), x)
     return d + aten.sum(-d, [-1], True) / aten.sum(b, [-1], True) * b
@@ -103,11 +175,27 @@ def OfMaximum(d, x, m):  # what arrives at the maximum is zero: the softmax is t
 # --- the gradient of scales and masks -------------------------------------------------------------
 
 
-@pattern(through=LooseStep)
+UNDONE = {
+    "mul": torch.mul,
+    "div": torch.div,
+    "fill": lambda d, b: d.masked_fill(b, 0),
+    "keep": lambda d, b: torch.where(b, d, 0),
+}
+"""By the kind of a step on the gradient, what it computes of it."""
+
+
+def undone(d, steps, shape=None):
+    """Return a gradient [..., T] after steps, its rows in the shape of the result."""
+    for kind, own, operand in steps:
+        d = UNDONE[kind](regrouped(d, own), operand)
+    return d if shape is None else regrouped(d, shape)
+
+
+@pattern(through=LooseStep, means=undone)
 def Undone(d, steps=()):
     r, c = var(), var()
     y = Undone(d, r)
-    let(steps=(*r, ("mul", c)))
+    let(steps=(*r, ("mul", y.shape, c)))
     return y * c
 
 
@@ -115,7 +203,7 @@ def Undone(d, steps=()):
 def Undone(d, steps=()):
     r, c = var(), var()
     y = Undone(d, r)
-    let(steps=(*r, ("div", c)))
+    let(steps=(*r, ("div", y.shape, c)))
     return y / c
 
 
@@ -123,7 +211,7 @@ def Undone(d, steps=()):
 def Undone(d, steps=()):
     r, b = var(), var()
     y = Undone(d, r)
-    let(steps=(*r, ("fill", b)))
+    let(steps=(*r, ("fill", y.shape, b)))
     return aten.where(b, 0, y) | aten.masked_fill(y, b, 0)
 
 
@@ -131,7 +219,7 @@ def Undone(d, steps=()):
 def Undone(d, steps=()):
     r, b = var(), var()
     y = Undone(d, r)
-    let(steps=(*r, ("keep", b)))
+    let(steps=(*r, ("keep", y.shape, b)))
     return aten.where(b, y, 0)
 
 
@@ -145,16 +233,17 @@ def Undone(d, steps=()):
 
 @pattern
 def Gradient(q, t, v, g, p, z, steps, back):  # of q t
+    assert q.rank == 3 and t.rank == 3 and v.rank == 3
     d = UnderLooseSteps(aten.bmm(g, Transposed(v)))
     return Undone(OfScores(p, z, BatchedScores(q, t, steps), d), back)
 
 
-@pattern
+@pattern(means=lambda g, p, z: quotient(p, z).reshape(*g.shape[:2], p.shape[-1]).mT @ g)
 def ToValues(g, p, z):
     return aten.bmm(Transposed(WeightsOf(p, z)), g)
 
 
-@pattern
+@pattern(means=lambda v, p, z, shape: quotient(p, z).reshape(*shape[:2], v.shape[1]) @ v)
 def Out(v, p, z):
     return aten.bmm(WeightsOf(p, z), v)
 
@@ -223,6 +312,8 @@ def fused(match, q, t, v, g, steps, back):
         return decline("some masks are filled in and others added")
     if not same_size(g.shape[1], q.shape[1]):
         return decline("what arrives is broadcast")
+    if not same_size(g.shape[2], v.shape[2]):
+        return decline("what arrives is not of the width of the values")
     batch = heads_of(q, [shape for _, shape, *_ in steps])
     causal, steps = causally(steps, q.shape[1], q.dtype)
     steps = [over(step, (*batch, q.shape[1])) for step in steps]
@@ -259,7 +350,7 @@ def undoes(back, steps):
     if not all(map(is_scalar, scales)) or 0 in scales:
         return False
     forward = {(kind.removeprefix("causal "), id(b)) for kind, _, b, *_ in steps if kind in FILLS}
-    backward = {(kind, id(b)) for kind, b in back if kind in FILLS}
+    backward = {(kind, id(b)) for kind, _, b in back if kind in FILLS}
     return forward == backward and math.isclose(factor(back), factor(steps), rel_tol=1e-6)
 
 

@@ -1,7 +1,8 @@
 """Prover against refuter: `python -m tests.laws.hunt [N [FIRST]]` tries N random equations.
 
-Those of several runs differ if the number of the FIRST does. Half of them are true: one tree in two spellings, which must not be refuted. In the other half a
-tree is damaged; those that are proved must not be refuted. It prints how many were what.
+Those of several runs differ if the number of the FIRST does. Half of them are true: one tree in two
+spellings, which must not be refuted. In the other half a tree is damaged; none that is proved may
+be refuted. It prints how many were what.
 """
 
 from __future__ import annotations

@@ -35,6 +35,12 @@ def softmax_of_seen(x, m):
     return e / total.masked_fill(total == 0, 1)
 
 
+def of_seen_rows(scores):
+    """Softmax, that is 0 in rows that see nothing."""
+    sees = (scores != -torch.inf).any(-1, True)
+    return torch.where(sees, torch.softmax(scores, -1), 0.0)
+
+
 def rms(x, w, eps=EPS):
     return x * torch.rsqrt((x * x).mean(-1, True) + eps) * w
 
@@ -330,6 +336,16 @@ TRUE |= {
         lambda x, m: torch.where(m.any(-1, True), softmax_of_seen(x, m), 0.0),
         (X, b(3, 5, 7)),
     ),
+    "a softmax of products that is 0 where nothing is seen": (
+        lambda q, k, m: torch.softmax((q @ k.mT).masked_fill(~m, -torch.inf), -1),
+        lambda q, k, m: of_seen_rows((q @ k.mT).masked_fill(~m, -torch.inf)),
+        (Q, K, b(5, 11)),
+    ),
+    "a softmax of products that is 0 where all is hidden": (
+        lambda q, k, m: torch.softmax((q @ k.mT).masked_fill(m, -torch.inf), -1),
+        lambda q, k, m: of_seen_rows((q @ k.mT).masked_fill(m, -torch.inf)),
+        (Q, K, b(5, 11)),
+    ),
     "a softmax without a maximum that may be infinite": (
         lambda x, m: torch.softmax(x.masked_fill(~m, -torch.inf), -1),
         softmax_of_seen,
@@ -342,6 +358,13 @@ TRUE |= {
     ),
 }
 FALSE: Final[dict[str, Pair]] = {
+    "a softmax of products that is 0 where nothing is hidden": (
+        lambda q, k, m: torch.softmax((q @ k.mT).masked_fill(m, -torch.inf), -1),
+        lambda q, k, m: torch.where(
+            m.any(-1, True), torch.softmax((q @ k.mT).masked_fill(m, -torch.inf), -1), 0.0
+        ),
+        (Q, K, b(5, 11)),
+    ),
     "other values where a divisor is zero, beside the quotient": (
         lambda x, m: torch.where(m, 5.0, x / (1 - m.double())),
         lambda x, m: torch.where(m, 7.0, x / (1 - m.double())),

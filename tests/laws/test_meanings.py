@@ -14,8 +14,10 @@ from pypm.fx import describe
 from pypm.laws.algebra import SizesDiffer
 from pypm.laws.operators.meanings import MEANINGS
 from pypm.tools.verification.sampling.graphs import captured
+from pypm.torch_internals import register_inductor_prims
 from tests.laws.sides import computed
 
+register_inductor_prims()
 aten = torch.ops.aten
 X = torch.arange(1, 25, dtype=torch.float64).reshape(2, 3, 4).sin() + 0.1
 Y = torch.arange(1, 25, dtype=torch.float64).reshape(2, 3, 4).cos()
@@ -109,6 +111,11 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
     "aten.baddbmm": (lambda b, x, y: torch.baddbmm(b, x, y.mT), (C, X, Y)),
     "aten.outer": (torch.outer, (V, C)),
     "aten.einsum": (lambda x, y: torch.einsum("abc,dbc->da", x, y), (X, Y)),
+    "aten._softmax_backward_data": (
+        lambda g, x: aten._softmax_backward_data(g, torch.softmax(x, 1), 1, x.dtype),
+        (X, Y),
+    ),
+    "prims.fma": (torch.ops.prims.fma.default, (X, Y, P)),
     "aten.layer_norm": (lambda x, v: F.layer_norm(x, (4,), v, v, 0.01), (X, V)),
     "aten.rms_norm": (lambda x, v: F.rms_norm(x, (4,), v, 0.01), (X, V)),
     "aten.group_norm": (lambda x, c: F.group_norm(x, 3, c, c, 0.01), (X, C)),
@@ -231,9 +238,10 @@ def test_there_is_a_sample_of_each_meaning() -> None:
         (lambda x: torch.addmm(x, x, x), X),
         (lambda x: torch.baddbmm(x, x, x), W),
         (lambda x: F.linear(x, x), X),
+        (lambda x: torch.einsum("ab,bc->ac", x, x), W),
     ],
 )
-def test_products_take_their_ranks_alone(function: Callable[..., object], x: Tensor) -> None:
+def test_products_take_their_sizes_alone(function: Callable[..., object], x: Tensor) -> None:
     with pytest.raises(SizesDiffer):
         computed(function, (x,))
 

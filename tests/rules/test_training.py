@@ -475,6 +475,18 @@ def test_what_arrives_is_broadcast() -> None:
         torch.testing.assert_close(module(*args), gradient(*args))
 
 
+def test_weights_beside_another_tensor_than_the_gradient() -> None:
+    def products(q: Tensor, t: Tensor, v: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        p = torch.softmax(torch.bmm(q, t), -1)
+        return torch.bmm(p.mT, g), torch.bmm(p, v)
+
+    args = [normal(*shape).double() for shape in ((B, S, D), (B, D, T), (B, T, D), (B, S, D + 1))]
+    module = make_fx(products)(*args)
+    report = rewrite(module, training.RULES, dialect=JOINT)
+    assert "what arrives is not of the width of the values" in str(report)
+    torch.testing.assert_close(module(*args), products(*args))
+
+
 def test_dropout() -> None:
     report, _ = at_joint(dropped, operands())
     assert len(report) == 0, report

@@ -18,6 +18,7 @@ from pypm.core.terms import Value
 
 __all__ = [
     "RESULT",
+    "Lists",
     "Repeats",
     "Unseen",
     "hidden_by",
@@ -121,6 +122,21 @@ def steps_of(means: Value) -> Repeats | None:
     return means if isinstance(means, Repeats) else None
 
 
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """A list of the results of all steps. The names are parameters of the pattern."""
+
+    item: Callable[..., Value]
+    """What is listed of a result: a function of it and of `given`, in torch's operators."""
+    given: tuple[str, ...]
+    last: str
+    """The state after the last step."""
+    count: str
+    """The number of the step after the last one."""
+    is_reversed: bool = False
+    """True if the result of the last step comes first; then the first step is number 0."""
+
+
 RESULT: Final = "result"
 """The result of a step, as the name of a state after it."""
 
@@ -141,3 +157,5 @@ class Repeats:
     """The states before a step, each with the one after it."""
     number: str
     """The number of a step: as a parameter, that of the last one; for lists, that before them."""
+    lists: Lists | None = None
+    """What is listed of each step, if the pattern matches a list; None if it matches a state."""

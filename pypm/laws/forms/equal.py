@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import product
 
 from pypm.laws.forms.functions import power
-from pypm.laws.forms.polynomials import Factor, Poly, factor, rational
+from pypm.laws.forms.polynomials import Factor, Monomial, Poly, factor, rational
 
-__all__ = ["ones", "solutions", "without_common"]
+__all__ = ["factors", "inverse_of_common", "ones", "solutions", "without_common"]
 
 
 def without_common(one: Poly, two: Poly) -> tuple[Poly, Poly]:
@@ -17,13 +18,18 @@ def without_common(one: Poly, two: Poly) -> tuple[Poly, Poly]:
     difference = one - two
     one = Poly({m: c for m, c in difference.terms.items() if c > 0})
     two = Poly({m: -c for m, c in difference.terms.items() if c < 0})
-    every = [dict(m) for form in (one, two) for m in form.terms]
-    common = rational(1)
-    for of in set.intersection(*(set(m) for m in every)) if every else ():
-        common = common * factor(of, -min(m[of] for m in every))
-    shares = [abs(c.numerator) for form in (one, two) for c in form.terms.values()]
-    common = common.scaled(Fraction(1, math.gcd(*shares) or 1))
+    common = inverse_of_common(one, two)
     return one * common, two * common
+
+
+def inverse_of_common(*forms: Poly) -> Poly:
+    """Return one divided by what all terms of forms contain."""
+    every = [dict(m) for form in forms for m in form.terms]
+    found = rational(1)
+    for of in set.intersection(*(set(m) for m in every)) if every else ():
+        found = found * factor(of, -min(m[of] for m in every))
+    shares = [abs(c.numerator) for form in forms for c in form.terms.values()]
+    return found.scaled(Fraction(1, math.gcd(*shares) or 1))
 
 
 def solutions(one: Poly, two: Poly) -> Iterable[tuple[Factor, Poly]]:
@@ -55,3 +61,19 @@ def ones(product: Poly, value: Poly) -> Iterable[tuple[Factor, Poly]]:
         ((monomial, _),) = product.terms.items()
         for of in sorted(of for of, _ in monomial if of[0] == "size"):
             yield of, rational(1)
+
+
+def factors(one: Poly, two: Poly) -> Iterable[tuple[Factor, Poly]]:
+    """Yield what sizes in a product may be if another product is equal: factors of it, in order.
+    Views whose dimensions cut across one another have others.
+    """
+    if [*one.terms.values()] == [*two.terms.values()] == [1]:
+        (left,), (right,) = one.terms, two.terms
+        if all(of[0] == "size" and e == 1 for of, e in left | right):
+            for of, other in product(_in_order(left), _in_order(right)):
+                yield of, factor(other)
+
+
+def _in_order(monomial: Monomial) -> list[Factor]:
+    """Return sizes in the order in which they were made."""
+    return sorted((of for of, _ in monomial), key=lambda of: (len(str(of[1])), str(of[1])))

@@ -21,21 +21,20 @@ from pypm.laws.forms.polynomials import (
     NotDefined,
     Poly,
     by_cases,
-    cases_of,
     factor,
-    first_condition,
     of_key,
     rational,
 )
+from pypm.laws.forms.sums import new_index, opened, summand, total
 
 __all__ = [
     "absolute",
-    "are_equal",
     "exp",
     "function",
     "log",
     "never_positive",
     "never_zero",
+    "only_factor",
     "power",
     "substituted",
     "vanishing",
@@ -53,6 +52,12 @@ POSITIVE: Final = frozenset({"size", "prime", "pi", "exp", "abs", "index", "indi
 def power(base: Poly, exponent: int | Fraction) -> Poly:
     """Return a power; a symbol without laws for an inverse of zero."""
     return by_cases(lambda argument: _power(argument, Fraction(exponent)), base)
+
+
+def only_factor(value: Poly) -> Factor:
+    """Return the factor that a value is, () if it is none."""
+    factors = [of for m in value.terms for of, _ in m]
+    return factors[0] if len(factors) == 1 and value == factor(factors[0]) else ()
 
 
 def substituted(form: Poly, known: Mapping[Factor, Poly]) -> Poly:
@@ -196,7 +201,7 @@ def vanishing(value: Poly) -> Poly:
     """
     if len(value.terms) > 1:
         shared, rest = _shared(value, False)
-        found = vanishing(shared) * rest
+        found = vanishing(shared) * _vanishing_rest(rest)
     else:
         found = rational(1 if value.terms else 0)
         for monomial in value.terms:
@@ -207,11 +212,30 @@ def vanishing(value: Poly) -> Poly:
     return found.scaled(1 / lead)
 
 
+def _vanishing_rest(value: Poly) -> Poly:
+    """Return a value, or of a sum of positive values where conditions hold that of conditions."""
+    sizes = {size for m in value.terms for of, _ in m if of[0] == "sum" for size in of[1]}
+    if len(sizes) != 1:
+        return value
+    (size,), index = sizes, new_index()
+    parts = [(summand(m, size, index), c) for m, c in value.terms.items()]
+    body = Poly({})
+    for part, coefficient in parts:
+        if part is None:
+            return value
+        body = body + part.scaled(coefficient)
+    shared, rest = _shared(body, True)
+    lead = rest.terms.get(ONE, Fraction(1))
+    rest = rest.scaled(1 / lead)
+    is_of_conditions = rest * rest == rest and all(_is_above_zero(m) for m in shared.terms)
+    return total(rest, {index: of_key(size)}) if is_of_conditions else value
+
+
 def _vanishing_sum(of: Factor, exponent: Fraction) -> Poly:
     if of[0] != "sum" or exponent < 0 or not all(_is_positive(inner, e) for inner, e in of[2]):
         return factor(of, exponent)
-    body = tuple((inner, e) for inner, e in of[2] if not _is_above_zero([(inner, e)]))
-    return factor((*of[:2], body))
+    sizes, body = opened(of)
+    return total(Poly({frozenset(p for p in body if not _is_above_zero([p])): Fraction(1)}), sizes)
 
 
 def absolute(argument: Poly) -> Poly:
@@ -331,11 +355,11 @@ def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
             found = factor(("function", name, (-argument).key))
             return -found if name in ODD else found
     kind, _, number = name.partition(" ")
-    if kind == "to" and _of_one(arguments[0])[:2] == ("function", name):  # rounded so already
+    if kind == "to" and only_factor(arguments[0])[:2] == ("function", name):  # rounded so already
         return arguments[0]
     if kind in INVERSES:
         undone = f"{INVERSES[kind]} {number}"
-        of = _of_one(arguments[0])
+        of = only_factor(arguments[0])
         if of[:2] == ("function", undone):
             return of_key(of[2])
     return factor(("function", name, *(argument.key for argument in arguments)))
@@ -343,12 +367,6 @@ def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
 
 def _largest_rounded(clause: Iterable[Poly]) -> Poly:
     return maximum_of(tuple(_function("round", (a,)) for a in clause), _is_positive)
-
-
-def _of_one(value: Poly) -> Factor:
-    """Return the factor that a value is, () if it is none."""
-    factors = [of for m in value.terms for of, _ in m]
-    return factors[0] if len(factors) == 1 and value == factor(factors[0]) else ()
 
 
 def _is_whole(value: Poly) -> bool:
@@ -363,77 +381,3 @@ def _is_whole(value: Poly) -> bool:
         )
         for monomial, coefficient in value.terms.items()
     )
-
-
-# --- equality ------------------------------------------------------------------------------------
-
-ROUNDS: Final = 8
-MOST_CONDITIONS: Final = 6
-"""The most conditions of two values whose cases are compared one by one."""
-
-
-def are_equal(one: Poly, two: Poly) -> bool:
-    """Return whether two values are equal where both are defined.
-
-    That a value is zero is left out if, were it so, one side would divide by it. False says only
-    that no reason was found.
-    """
-    if is_zero(one - two):
-        return True
-    conditions = {
-        of for side in (one, two) for m in side.terms for of, _ in m if of[0] == "indicator"
-    }
-    if len(conditions) > MOST_CONDITIONS or not any(of[1] == "zero" for of in conditions):
-        return False
-    condition = min(conditions, key=lambda of: (of[1] == "zero", repr(of)))
-    holds, fails = zip(*(cases_of(side, condition) for side in (one, two)), strict=True)
-    if not are_equal(*fails):
-        return False
-    is_left_out = condition[1] == "zero" and any(_divides(x, of_key(condition[2])) for x in holds)
-    return is_left_out or are_equal(*holds)
-
-
-def _divides(side: Poly, by: Poly) -> bool:
-    """Return whether a side divides by a value, whatever its conditions are."""
-    condition = first_condition(side)
-    if condition is not None:
-        return all(_divides(case, by) for case in cases_of(side, condition))
-    divisors = {of for m in side.terms for of, exponent in m if exponent < 0}
-    return any(
-        vanishing(of_key(of[1]) if of[0] == "power" else factor(of)) == by for of in divisors
-    )
-
-
-def is_zero(difference: Poly) -> bool:
-    """Return whether a polynomial is zero once denominators are multiplied out.
-
-    False says only that no reason for zero was found.
-    """
-    for _ in range(ROUNDS):
-        if not difference.terms:
-            return True
-        least: dict[Factor, Fraction] = {}
-        for monomial in difference.terms:
-            for of, exponent in monomial:
-                if of[0] == "power" and exponent < 0:
-                    least[of] = min(least.get(of, exponent), exponent)
-        if not least:
-            return False
-        found = Poly({})
-        for monomial, coefficient in difference.terms.items():
-            product, left = rational(1), dict(monomial)
-            for of, exponent in least.items():
-                product = product * _multiplied(of, left.pop(of, Fraction(0)) - exponent)
-            found = found + product * Poly({frozenset(left.items()): coefficient})
-        difference = found
-    return not difference.terms
-
-
-def _multiplied(of: Factor, exponent: Fraction) -> Poly:
-    """Return a power of a sum, its whole part multiplied out."""
-    whole = exponent.numerator // exponent.denominator
-    found = rational(1)
-    for _ in range(whole):
-        found = found * of_key(of[1])
-    left = exponent - whole
-    return found * factor(of, left) if left else found

@@ -27,6 +27,8 @@ __all__ = [
     "indices_in",
     "maximum",
     "new_index",
+    "opened",
+    "summand",
     "total",
     "with_fixed_indices",
 ]
@@ -131,7 +133,7 @@ def _size_key(size: Poly, names: Mapping[str, str]) -> Key:
     return found
 
 
-def _opened(of: Factor) -> tuple[Sizes, Monomial]:
+def opened(of: Factor) -> tuple[Sizes, Monomial]:
     """Return the indices and the monomial of a sum, under new names."""
     _, sizes, body = of
     level = _level(body)
@@ -140,10 +142,23 @@ def _opened(of: Factor) -> tuple[Sizes, Monomial]:
     return ranges, frozenset(_renamed(body, names))
 
 
-def total(summand: Poly, sizes: Sizes) -> Poly:
+def summand(monomial: Monomial, size: Key, index: str) -> Poly | None:
+    """Return what a monomial is the sum of, over an index of this size; None if it is no sum."""
+    for of, exponent in monomial:
+        if of[0] == "sum" and exponent == 1 and size in of[1]:
+            sizes, body = opened(of)
+            name = next(name for name, known in sizes.items() if known.key == size)
+            others = {other: known for other, known in sizes.items() if other != name}
+            inner = total(Poly({body: Fraction(1)}), others)
+            outside = Poly({monomial - {(of, exponent)}: Fraction(1)})
+            return of_key(_renamed(inner.key, {name: index})) * outside
+    return None
+
+
+def total(value: Poly, sizes: Sizes) -> Poly:
     """Return the sum of a polynomial over indices."""
     found = Poly({})
-    for monomial, coefficient in summand.terms.items():
+    for monomial, coefficient in value.terms.items():
         found = found + _total_of_monomial(monomial, dict(sizes)).scaled(coefficient)
     return found
 
@@ -156,7 +171,7 @@ def _total_of_monomial(monomial: Monomial, sizes: dict[str, Poly]) -> Poly:
         is_sum = of[0] == "sum" and exponent.denominator == 1 and 0 < exponent <= 3
         if is_sum and indices_in(of) & sizes.keys():
             for _ in range(int(exponent)):
-                inner, body = _opened(of)
+                inner, body = opened(of)
                 sizes |= inner
                 todo += body
         elif of[0] == "exp":  # of a sum: a product, whose factors may be independent

@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import Final
 
 from pypm.laws.forms import functions
-from pypm.laws.forms.functions import never_positive, never_zero, power, vanishing
+from pypm.laws.forms.comparing import where_it_holds
+from pypm.laws.forms.functions import never_positive, never_zero, only_factor, power, vanishing
 from pypm.laws.forms.orders import Orders
 from pypm.laws.forms.polynomials import (
     MINUS_INFINITY,
@@ -22,7 +23,7 @@ from pypm.laws.forms.polynomials import (
     of_key,
     rational,
 )
-from pypm.laws.forms.sums import indices_in, maximum, new_index, total, with_fixed_indices
+from pypm.laws.forms.sums import Sizes, indices_in, maximum, new_index, total, with_fixed_indices
 
 __all__ = ["SymbolicAlgebra", "exact", "quotient", "size"]
 
@@ -134,7 +135,8 @@ class SymbolicAlgebra:
         value = vanishing(value) if lowest is None else lowest
         if lowest is None and _infinite(value):
             return rational(0)
-        return indicator("zero", value.key)
+        logarithm = _logarithm_of(value)
+        return indicator("zero", value.key) if logarithm is None else self.zero(logarithm - 1)
 
     def choose(self, condition: Poly, yes: Callable[[], Poly], no: Callable[[], Poly]) -> Poly:
         """Return one of two values, by cases where the condition is not known."""
@@ -142,7 +144,7 @@ class SymbolicAlgebra:
             return yes()
         if condition == 0:
             return no()
-        return condition * yes() + (1 - condition) * no()
+        return where_it_holds(condition, yes()) + (1 - condition) * no()
 
     def is_least(self, value: Poly, least: int) -> bool:
         """Return whether a whole number is certainly at least a number, for all sizes from 1 on."""
@@ -252,8 +254,22 @@ class SymbolicAlgebra:
 
     def largest(self, size: Poly, of: Callable[[Poly], Poly]) -> Poly:
         """Return the maximum over a dimension."""
-        parts = [maximum(of(index), names) for index, names in self.indices(size)]
+        parts = [self._largest(of(index), names) for index, names in self.indices(size)]
         return functions.function("max", *parts)
+
+    def _largest(self, value: Poly, names: Sizes) -> Poly:
+        """Return a maximum; where values are one number or minus infinity, by whether all are."""
+        infinite = Poly({})
+        for monomial, coefficient in value.terms.items():
+            if any(of == MINUS_INFINITY for of, _ in monomial):
+                rest = frozenset(part for part in monomial if part[0] != MINUS_INFINITY)
+                infinite = infinite + Poly({rest: coefficient})
+        low = factor(MINUS_INFINITY)
+        finite = value - infinite * low
+        depends = any(indices_in(m) & names.keys() for m in finite.terms)
+        if not infinite.terms or depends or infinite * infinite != infinite:
+            return maximum(value, names)
+        return finite + self.zero(total(1 - infinite, names)) * low
 
     def determining(
         self, shape: Sequence[Poly], of: Callable[[tuple[Poly, ...]], Poly]
@@ -284,24 +300,35 @@ class SymbolicAlgebra:
             return whole, rest
         if self.is_least(-rest, 1) and self.is_least(rest + by, 0):
             return whole - 1, rest + by
-        inner = _divided_before(index)
+        inner = _divided_before(rest)
         if inner is not None:  # dividing twice is dividing by the product
-            whole, _ = self.divided(inner[0], inner[1] * by)
+            whole = whole + self.divided(inner[0], inner[1] * by)[0]
         else:
-            whole = factor(("function", "floor", index.key, by.key))
+            whole = whole + factor(("function", "floor", *(n.key for n in self._reduced(rest, by))))
         return whole, index - whole * by
+
+    def _reduced(self, index: Poly, by: Poly) -> tuple[Poly, Poly]:
+        """Return dividend and divisor without a size of the divisor, if what it leaves of the
+        dividend is an index below it, which rounds away.
+        """
+        sizes = [of for m in by.terms for of, _ in m if of[0] == "size" and len(by.terms) == 1]
+        for common in map(factor, sorted(sizes)):
+            whole, rest = quotient(index, common)
+            if self.is_least(rest, 0) and self.is_least(common - 1 - rest, 0):
+                return self._reduced(whole, quotient(by, common)[0])
+        return index, by
 
 
 def _divided_before(index: Poly) -> tuple[Poly, Poly] | None:
-    """Return the dividend and the divisor of an index that is a quotient which rounds down."""
-    if len(index.terms) != 1:
-        return None
-    ((monomial, coefficient),) = index.terms.items()
-    if coefficient != 1 or len(monomial) != 1:
-        return None
-    ((of, exponent),) = monomial
-    is_floor = of[:2] == ("function", "floor") and exponent == 1
-    return (of_key(of[2]), of_key(of[3])) if is_floor else None
+    """Return dividend and divisor of a whole number that one quotient rounds down to: that is added
+    to others, which are taken inside.
+    """
+    for monomial, coefficient in sorted(index.terms.items(), key=repr):
+        match [*monomial]:
+            case [(("function", "floor", of, by), 1)] if coefficient == 1:
+                others = index - Poly({monomial: coefficient})
+                return of_key(of) + others * of_key(by), of_key(by)
+    return None
 
 
 def _lowest(value: Poly) -> Poly | None:
@@ -318,6 +345,12 @@ def _lowest(value: Poly) -> Poly | None:
     if others or not is_largest or not coefficient == exponent == 1:
         return None
     return Poly({monomial: Fraction(1), infinite: Fraction(-1)})
+
+
+def _logarithm_of(value: Poly) -> Poly | None:
+    """Return that of which a value is the logarithm, or None."""
+    of = only_factor(value)
+    return of_key(of[2]) if of[:2] == ("function", "log") else None
 
 
 def _infinite(value: Poly) -> Fraction | None:

@@ -202,7 +202,10 @@ def _flash_gradients(
     a = c.algebra
     out, sums, *masks = others
     scores = _scores(c, q, k, *masks, scale=scale, **attributes)
-    weights = Indexed(scores.shape, lambda p: a.exp(scores.value(*p) - sums.value(*p[:-1])))
+    parts = each(a.exp, sums)
+    weights = Indexed(
+        scores.shape, lambda p: a.exp(scores.value(*p)) * a.power(parts.value(*p[:-1]), -1)
+    )
     products = each(lambda x, y: x * y, grad, out)
     to_weights = matmul(c, grad, turned(v))
     factor = _factor(c, q, scale)

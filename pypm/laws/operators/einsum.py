@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pypm.laws.algebra import Algebra, Index, Indexed, NoMeaning, Scalar, Shape
+from pypm.laws.algebra import (
+    Algebra,
+    Index,
+    Indexed,
+    NoMeaning,
+    Scalar,
+    Shape,
+    SizesDiffer,
+)
 
 __all__ = ["contracted"]
 
 
 def contracted(algebra: Algebra, equation: str, operands: Sequence[Indexed]) -> Indexed:
-    """Return the contraction that an equation of letters writes. Raises NoMeaning for ellipses."""
+    """Return the contraction that an equation of letters writes.
+
+    Raises NoMeaning for ellipses, and SizesDiffer if a letter has several sizes that are not 1.
+    """
     if "." in equation:
         raise NoMeaning("an einsum with an ellipsis")
     before, arrow, after = equation.replace(" ", "").partition("->")
@@ -23,6 +34,14 @@ def contracted(algebra: Algebra, equation: str, operands: Sequence[Indexed]) -> 
         for name, size in zip(term, x.shape, strict=True):
             if sizes.get(name, 1) == 1:
                 sizes[name] = size
+    every = [
+        pair
+        for term, x in zip(terms, operands, strict=True)
+        for pair in zip(term, x.shape, strict=True)
+    ]
+    different = [(sizes[name], n) for name, n in every if n != 1 and n != sizes[name]]
+    if different:
+        raise SizesDiffer(*zip(*different, strict=True))
     summed = [name for name in sizes if name not in after]
 
     def at(place: Shape) -> Scalar:

@@ -133,6 +133,7 @@ ELEMENTS: Final[dict[str, Meaning]] = {
     "aten.addcmul": lambda c, x, y, z, *, value=1: each(
         lambda u, v, w: u + v * w * c.number(value), x, y, z
     ),
+    "prims.fma": _each(lambda a, x, y, z: x * y + z),
     "aten.lerp": _each(lambda a, x, y, w: x + (y - x) * w),
     "aten.gt": _each(lambda a, x, y: a.positive(x - y)),
     "aten.lt": _each(lambda a, x, y: a.positive(y - x)),

@@ -130,6 +130,12 @@ def _vector_norm(
     return each(lambda v: c.algebra.power(v, HALF), squares)
 
 
+def _softmax_gradient(c: Site, grad: Indexed, y: Indexed, *, dim: int, **_: Given) -> Indexed:
+    """Return the gradient of the operand of a softmax, by that of its result y."""
+    sums = _sum(c, each(lambda g, v: g * v, grad, y), dim=dim, keepdim=True)
+    return each(lambda g, v, s: (g - s) * v, grad, y, sums)
+
+
 REDUCTIONS: Final[dict[str, Meaning]] = {
     "aten.sum": _sum,
     "aten.mean": mean,
@@ -141,6 +147,7 @@ REDUCTIONS: Final[dict[str, Meaning]] = {
     "aten.softmax": softmax,
     "aten._softmax": softmax,
     "aten.log_softmax": lambda c, x, **k: each(c.algebra.log, softmax(c, x, **k)),
+    "aten._softmax_backward_data": _softmax_gradient,
     "aten._log_softmax": lambda c, x, **k: each(c.algebra.log, softmax(c, x, **k)),
     "aten.logsumexp": logsumexp,
     "aten.linalg_vector_norm": _vector_norm,

@@ -7,7 +7,7 @@ from math import prod
 from typing import Final
 
 from pypm.core.guards import Attribute, Equal
-from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, Operator
+from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, REQUIRED, Operator
 from pypm.fx.operators.body_trace import stated_reference
 from pypm.fx.operators.corrections import named
 from pypm.laws.algebra import Given
@@ -15,6 +15,7 @@ from pypm.laws.formulas import ANYTHING, Formula
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.by_reference import by_reference
 from pypm.laws.patterns.guarding import Guarding
+from pypm.laws.patterns.listing import Items, joined
 from pypm.laws.patterns.operator_dims import count_dims
 from pypm.laws.patterns.variables import given_number, is_several
 from pypm.laws.patterns.ways import Argument, Impossible, NotMatched, Tree, WayName
@@ -33,6 +34,13 @@ OF_SEVERAL: Final = ("getitem", "aten.cat", "aten.stack", "aten.einsum", "aten.i
 """Operators that take several tensors as one operand."""
 
 
+def _required(operator: Operator) -> list[str]:
+    """Return the names of the arguments that each overload has to be given."""
+    signatures = [{p.name: p.default for p in s.attributes} for s in operator.signatures]
+    every = {name for signature in signatures for name in signature}
+    return [n for n in sorted(every) if all(s.get(n) is REQUIRED for s in signatures)]
+
+
 class Applying(Guarding):
     """The part of a valuation that is about applied operators."""
 
@@ -49,6 +57,8 @@ class Applying(Guarding):
             )
             return found
         operands = [self.tree(tree) for tree in trees]
+        if operator == CONS and isinstance(operands[1], Items):
+            return Items((operands[0], *operands[1].heads), operands[1].rest)
         if operator in (CONS, NIL):
             return (operands[0], *operands[1]) if operands else ()
         needed = 1 + (operator.name in ELEMENTS and operator.name != "aten.clamp")
@@ -58,7 +68,11 @@ class Applying(Guarding):
             raise Impossible("several tensors as one")
         attributes: dict[str, Given] = dict.fromkeys(operator.attribute_defaults, ANYTHING)
         for name, argument in said.items():
-            attributes[name] = self._argument(argument)
+            attributes[name] = _plain(self._argument(argument))
+        if any(attributes[name] is None for name in _required(operator)):
+            raise Impossible("None for an argument that has to be given")
+        if operator.name in ("aten.stack", "aten.cat") and isinstance(operands[0], Items):
+            return joined(self._formulas, operator.name, operands[0], attributes["dim"])
         index = attributes.get("index")
         if operator == GETITEM and isinstance(operands[0], tuple) and isinstance(index, int):
             if not -len(operands[0]) <= index < len(operands[0]):
@@ -133,3 +147,12 @@ class Applying(Guarding):
                             return found
             slot = self._aliases.get(slot)
         return None
+
+
+def _plain(argument: Given) -> Given:
+    """Return an argument that is no operand: of a number that a graph holds, its value."""
+    if not isinstance(argument, Formula):
+        return argument
+    if argument.name != "number":
+        raise Impossible("a tensor as an argument that is a number")
+    return argument.attributes["given"]

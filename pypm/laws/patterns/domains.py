@@ -29,7 +29,7 @@ from pypm.core.patterns import (
 )
 from pypm.core.record_expressions import MakeRecord
 from pypm.core.terms import VALUE, exact
-from pypm.core.traverse import children, subexpressions
+from pypm.core.traverse import children, parts, subexpressions
 
 __all__ = [
     "DIMS",
@@ -129,6 +129,7 @@ OF_ONE_DIM: Final[Mapping[str, Mapping[str, Domain]]] = {
     "aten.chunk": {"dim": _DIM, "chunks": {SIZE: SIZE}},
     "aten.tensor_split": {"dim": _DIM, "sections": {SIZE: SIZE}},
     "aten.stack": {"dim": _DIM},
+    "aten.unsqueeze": {"dim": _DIM},
     "aten.cat": {"dim": _DIM},
     "getitem": {"index": {**_ITEM, INDEX: INDEX}},
     PIECE: {"index": _ITEM},
@@ -265,6 +266,8 @@ class Domains:
                 added(found, self.of(frames[0], name, frames[1:]) or {TENSOR: TENSOR})
             case Attribute(name, attribute) if attribute in self._fields(name, frames):
                 added(found, self._fields(name, frames)[attribute])
+            case Attribute(name, attribute) if attribute in _dims_of(name, frames[0].body):
+                added(found, _dims_of(name, frames[0].body)[attribute])
             case _:
                 _of_plain(found, expression)
 
@@ -298,6 +301,14 @@ class Domains:
             else:
                 self._classify(found[-1], element, frames)
         return tuple(found)
+
+
+def _dims_of(name: str, pattern: Pattern) -> Mapping[str, Domain]:
+    """Return the domains of arguments of an operator on one dimension, by its result's name."""
+    for part in parts(pattern):
+        if isinstance(part, Constrained) and part.name == name and isinstance(part.pattern, Op):
+            return OF_ONE_DIM.get(part.pattern.operator.name, {})
+    return {}
 
 
 def summands(expression: Expression) -> list[Expression]:
@@ -364,5 +375,7 @@ def _of_plain(found: Domain, expression: Expression) -> None:
             found[SIZE] = SIZE
         case Apply(function, _) if function.name.rpartition(".")[2] in ARITHMETIC:
             found[NUMBER] = NUMBER
-        case Apply() | Tuple():
+        case Apply(function, _):
+            added(found, of_argument(function.name.rpartition(".")[2]))
+        case Tuple():
             found[UNKNOWN] = UNKNOWN

@@ -35,10 +35,15 @@ from pypm.laws.patterns.subjects import (
     is_said,
     known_attribute,
 )
-from pypm.laws.patterns.unknown_guards import is_about_sizes, is_about_values, lacks_a_dimension
+from pypm.laws.patterns.unknown_guards import (
+    is_about_sizes,
+    is_about_values,
+    lacks_a_dimension,
+    reads_none,
+)
 from pypm.laws.patterns.valued import Valued
-from pypm.laws.patterns.variables import rank_of
 from pypm.laws.patterns.ways import Argument, Impossible, Meant, Names, NotMatched, Spelled, WayName
+from pypm.laws.sizes import is_one
 
 __all__ = ["Guarding"]
 
@@ -107,7 +112,9 @@ class Guarding(Valued):
             raise (Impossible if are_known else NotMatched)(str(why)) from None
 
     def _guard(self, guard: Guard, names: Names) -> None:
-        if lacks_a_dimension(guard, lambda name: rank_of(self.value(names[name]))):
+        if reads_none(guard, lambda name: self.value(names[name])):
+            raise Impossible("None is no tensor")
+        if lacks_a_dimension(guard, lambda name: self.value(names[name])):
             raise NotMatched("a guard")
         match guard:
             case Or(left, right):
@@ -172,9 +179,9 @@ class Guarding(Valued):
         try:
             self._guard(guard, names)
         except Assumed as assumed:
-            for (kind, name), form in assumed.forms.items():
-                if kind == "size" and form == 1 and int(name[1:].rstrip("'")) <= self._generic:
-                    raise NotMatched(f"{name} may be 1") from None
+            for symbol, form in assumed.forms.items():
+                if is_one(symbol, form, self._generic):
+                    raise NotMatched(f"{symbol[1]} may be 1") from None
             raise
 
     def _holds(self, guard: Guard, names: Names) -> bool | None:

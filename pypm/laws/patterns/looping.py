@@ -6,23 +6,31 @@ from collections.abc import Mapping, Sequence
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
-from pypm.fx.values.observers import RESULT, hidden_by, steps_of
+from pypm.fx.values.observers import RESULT, Repeats, hidden_by, steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula
 from pypm.laws.lemmas import Lemma
 from pypm.laws.loops import STEP, looped
 from pypm.laws.patterns.hidden import Hidden, new_group
+from pypm.laws.patterns.listing import in_torch, listed, rebuilt, states_in
 from pypm.laws.patterns.valued import Valued
 from pypm.laws.patterns.ways import Meant, WayName
 from pypm.laws.signatures import signature
 
-__all__ = ["Looping", "binds"]
+__all__ = ["Looping", "binds", "given_to"]
 
 
 def binds(call: Meant) -> bool:
     """Return whether a call binds names."""
     means = call.definition.means
     return steps_of(means) is not None or hidden_by(means) is not None
+
+
+def given_to(call: Meant) -> list[WayName]:
+    """Return the names that say what a list has of each result: a call does not bind them."""
+    means = steps_of(call.definition.means)
+    names = means.lists.given if means is not None and means.lists is not None else ()
+    return [call.actuals[call.definition.parameters.index(name)] for name in names]
 
 
 class Looping(Valued):
@@ -41,41 +49,76 @@ class Looping(Valued):
     def bound_by(self, call: Meant) -> Given:
         """Return what the steps of a loop compute, which also binds names."""
         if call not in self._results:
-            self._results[call] = self.repeated(call)
-            names = zip(call.definition.parameters, call.actuals, strict=True)
-            means = steps_of(call.definition.means)
-            values = [
-                self._world.size() - 1
-                if means is not None and name == means.number
-                else self._now(slot)
-                for name, slot in names
-            ]  # for any number of steps
+            means, parameters = steps_of(call.definition.means), call.definition.parameters
+            assert means is not None
+            known: dict[str, Given] = dict.fromkeys(means.states.values(), UNDEFINED)
+            number = self._world.size() - 1  # for any number of steps
+            known[means.number] = number
+            if means.lists is not None:
+                is_free = self._is_free(call.actuals[parameters.index(means.lists.count)])
+                known |= {
+                    means.lists.last: UNDEFINED,
+                    means.lists.count: UNDEFINED if is_free else number,
+                }
+            self._results[call], after = self.repeated(call)
+            self._bound |= {slot: value for slot, value in after.items() if self._is_free(slot)}
+            names = zip(parameters, call.actuals, strict=True)
+            values = [known[n] if n in known else self._now(slot) for n, slot in names]
             self._way.notes.append(Lemma(call.definition, (), signature(values)))
         return self._results[call]
 
-    def repeated(self, call: Meant) -> Given:
-        """Return what the steps of a loop compute; names that stand for nothing yet are bound."""
+    def repeated(self, call: Meant) -> tuple[Given, dict[WayName, Given]]:
+        """Return what the steps of a loop compute, and the states after them that parameters are
+        bound to; other names that stand for nothing yet are bound.
+        """
         means = steps_of(call.definition.means)
         if means is None or call.definition.given is None:
             raise NoMeaning("steps of no loop")
         step = call.definition.given(means.step)
         slots = dict(zip(call.definition.parameters, call.actuals, strict=True))
-        number = slots[means.number]
-        if self._is_free(number):
-            self._bound[number] = self._world.size() - 1
-        if any(self._is_free(slots[name]) for name in means.call if name != means.number):
+        first, count = self._range(means, slots)
+        names = {means.lists.last: next(iter(means.states.values()))} if means.lists else {}
+        names |= {name: name for name in means.states.values() if name in slots}
+        last = {slots.pop(name): state for name, state in names.items()}
+        if any(self._is_free(slots[name]) for name in means.call if name in slots):
             self._entered(step, means.call, {**slots, means.number: self._world.sized(STEP)})
-        before = tuple(self._now(slots[name]) for name in means.states)
+        before = [self._now(slots[name]) for name in means.states]
 
         def stepped(states: tuple[Formula, ...], at: Given) -> tuple[Formula, tuple[Formula, ...]]:
-            known = dict(zip(means.states, states, strict=True))
+            found = iter(states)
+            known = {n: rebuilt(b, found) for n, b in zip(means.states, before, strict=True)}
             result, own = self._entered(step, means.call, {**slots, **known, means.number: at})
             after = {**own, RESULT: result}
-            return result, tuple(after[name] for name in means.states.values())
+            if means.lists is not None:
+                given = (self._now(slots[name]) for name in means.lists.given)
+                result = in_torch(self._formulas, means.lists.item, result, *given)
+            return result, states_in([after[name] for name in means.states.values()])
 
-        count = self._now(number) + 1
-        _, after = looped(self._formulas, stepped, before, count)
-        return after[[*means.states.values()].index(RESULT)]
+        results, found = looped(self._formulas, stepped, states_in(before), count, first)
+        states = iter(found)
+        after = {n: rebuilt(b, states) for n, b in zip(means.states.values(), before, strict=True)}
+        bound = {slot: after[name] for slot, name in last.items()}
+        if means.lists is None:
+            return after[RESULT], bound
+        return listed(self._formulas, means.lists, results, count), bound
+
+    def _range(self, means: Repeats, slots: dict[str, WayName]) -> tuple[Given, Given]:
+        """Return the number of the first step, and how many steps there are; the names of both
+        are bound, and taken from the parameters of a call.
+        """
+        number = slots.pop(means.number, None)
+        if means.lists is None:
+            assert number is not None
+            if self._is_free(number):
+                self._bound[number] = self._world.size() - 1
+            return 0, self._now(number) + 1
+        is_number = number is not None and means.lists.count != means.number
+        first = self._now(number) + 1 if number is not None and is_number else 0
+        slot = slots.pop(means.lists.count, number)
+        assert slot is not None
+        if self._is_free(slot):
+            self._bound[slot] = first + self._world.size()
+        return first, self._now(slot) - first
 
     def _now(self, slot: WayName) -> Given:
         """Return the value of a name that a call may just have bound."""

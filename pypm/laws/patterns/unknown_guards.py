@@ -9,13 +9,24 @@ from typing import Final
 from pypm.core.guards import Apply, Attribute, Constant, Expression, Guard, Or, Reference, Tuple
 from pypm.core.terms import UNDEFINED, Value
 from pypm.core.traverse import expressions, subexpressions
+from pypm.laws.algebra import Given
+from pypm.laws.patterns.variables import rank_of
 from pypm.laws.patterns.ways import NotMatched
 from pypm.laws.sizes import World, is_of_items
 
-__all__ = ["at_limits", "check_values", "is_about_sizes", "is_about_values", "lacks_a_dimension"]
+__all__ = [
+    "at_limits",
+    "check_values",
+    "is_about_sizes",
+    "is_about_values",
+    "lacks_a_dimension",
+    "reads_none",
+]
 
 OF_STORAGE: Final = frozenset({"dtype", "device", "tags", "is_contiguous", "is_constant"})
 """Attributes on which no value depends over the reals."""
+SHAPES: Final = frozenset({"shape", "rank", "numel"})
+"""Attributes that tensors alone have."""
 
 
 def _read(guard: Guard) -> Iterator[Expression]:
@@ -49,17 +60,22 @@ def is_about_values(guard: Guard) -> bool:
     return is_about_sizes(guard) or any(isinstance(part, Reference) for part in _read(guard))
 
 
-def lacks_a_dimension(guard: Guard, rank_of: Callable[[str], int | None]) -> bool:
-    """Return whether a guard reads the size of a dimension that a tensor lacks: it cannot hold.
+def reads_none(guard: Guard, value_of: Callable[[str], Given]) -> bool:
+    """Return whether a guard reads the shape of None: it cannot hold."""
+    return not isinstance(guard, Or) and any(
+        isinstance(part, Attribute) and part.attribute in SHAPES and value_of(part.name) is None
+        for part in _read(guard)
+    )
 
-    `rank_of` returns the rank of the tensor of a name; None for other values.
-    """
+
+def lacks_a_dimension(guard: Guard, value_of: Callable[[str], Given]) -> bool:
+    """Return whether a guard reads the size of a dimension that a tensor lacks: it cannot hold."""
     for part in () if isinstance(guard, Or) else _read(guard):
         match part:
             case Apply(function, (Attribute(name, "shape"), Constant(int() as dim))) if (
                 function.name == "item"
             ):
-                rank = rank_of(name)
+                rank = rank_of(value_of(name))
                 if rank is not None and not -rank <= dim < rank:
                     return True
     return False

@@ -99,6 +99,6 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
             read(guard.left, names)
             read(guard.right, names)
     for tree in sorted(way.roots, key=lambda root: isinstance(root, WayName)):
-        if not (isinstance(tree, WayName) and "spelled" in found.get(tree, {})):  # bound by a call
+        if not (isinstance(tree, WayName) and tree in found):  # else calls may bind it
             visit(tree)
     return found

@@ -7,8 +7,9 @@ from math import prod
 
 from pypm.core.guards import Attribute, Equal, Expression, Reference
 from pypm.core.patterns import Definition
-from pypm.core.records import Record
-from pypm.core.terms import UNDEFINED, VALUE, Value
+from pypm.core.records import Record, fields_of
+from pypm.core.terms import DERIVED, UNDEFINED, VALUE, Value
+from pypm.core.traverse import expression_names
 from pypm.fx.values.observers import steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
@@ -17,7 +18,7 @@ from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.numbers import is_number
 from pypm.laws.patterns.applying import Applying
 from pypm.laws.patterns.inversion import parts_of_expression
-from pypm.laws.patterns.looping import Looping
+from pypm.laws.patterns.looping import Looping, given_to
 from pypm.laws.patterns.unknown_guards import at_limits, check_values
 from pypm.laws.patterns.variables import given_number, is_several, parts_of
 from pypm.laws.patterns.ways import (
@@ -68,7 +69,9 @@ class Valuation(Applying, Looping):
             match part:
                 case Reference(name):
                     found.append((name, own))
-                case Attribute(name, attribute) if isinstance(value, Record):
+                case Attribute(name, attribute) if (
+                    isinstance(value, Record) and attribute not in DERIVED
+                ):
                     fields.setdefault(name, {})[attribute] = own
         return [*found, *((name, Record(known)) for name, known in fields.items())]
 
@@ -77,6 +80,8 @@ class Valuation(Applying, Looping):
     def value(self, slot: WayName) -> Given:
         """Return the value of a slot. Raises NotMatched, NoMeaning."""
         if slot not in self._known:
+            if self._under_way and slot.lets and is_number(self._given.get(slot)):
+                return self._given[slot]  # it is compared where it is asked for by itself
             if slot in self._under_way:
                 raise NoMeaning(f"`{slot.name}` depends on itself")
             self._under_way.add(slot)
@@ -158,6 +163,7 @@ class Valuation(Applying, Looping):
     def _called(self, call: Spelled) -> Given:
         """Return the result of a call by one of its spellings, which also binds names."""
         if call not in self._results:
+            self._bind_as_said(call.actuals)
             values = tuple(UNDEFINED if self._is_free(s) else self.value(s) for s in call.actuals)
             given, names = signed(values)
             lemma = Lemma(call.definition, call.around, given)
@@ -248,6 +254,17 @@ class Valuation(Applying, Looping):
         self._variables.are_alike = True
         return self._variables.tensor(WayName("result"))
 
+    def _bind_as_said(self, slots: Sequence[WayName]) -> None:
+        """Bind names that stand for nothing yet to what guards on given values say of them."""
+        for guard, names in self._way.guards:
+            match guard:
+                case Equal(Reference(name), other) if (
+                    names.get(name) in slots
+                    and self._is_free(names[name])
+                    and all(names[each] in self._given for each in expression_names(other))
+                ):
+                    self._bound[names[name]] = self._evaluate(other, names)
+
     def _said_value(self, slot: WayName) -> Given:
         """Return the value to which a guard says that a name is equal, or UNDEFINED."""
         for guard, names in self._way.guards:
@@ -262,11 +279,16 @@ class Valuation(Applying, Looping):
                 self._called(call)
         for call in self._uses.get(slot, {}).get("meant", ()):
             if self._is_free(slot) and steps_of(call.definition.means) is not None:
-                self.bound_by(call)
+                if slot not in given_to(call):
+                    self.bound_by(call)
             elif self._is_free(slot):
                 self.hide(call)
         if slot in self._bound:
             return self._bound[slot]
+        for record, name in self._way.fields_for(slot):
+            found = self.value(record)
+            if isinstance(found, Record):
+                return fields_of(found)[name]
         if VALUE not in slot.arguments:
             try:
                 return self._variables.value(slot)

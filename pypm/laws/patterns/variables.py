@@ -289,7 +289,7 @@ class Variables:
 
     def _new_shape(self, slot: WayName) -> list[Given]:
         label = SHAPE if "#" in slot.name else slot.name
-        known = self.uses.get(slot, {}).get("rank")
+        known = self.uses.get(slot, {}).get("rank", self._said_rank(slot))
         shapes = [s for s in self._shapes() if known in (None, len(s))]
         if not shapes:
             raise NotMatched("an operator that takes no such rank")
@@ -308,6 +308,16 @@ class Variables:
             return alike
         alike += [(0,) + (1,) * (rank - 2)] if rank > 2 else []
         return list(dict.fromkeys((*alike, (0,), (0, 0), ())))
+
+    def _said_rank(self, slot: WayName) -> int | None:
+        """Return the rank that a guard says that a name has, if one does."""
+        for guard, names in self._guards:
+            match guard:
+                case Equal(Attribute(name, "rank"), Constant(int() as rank)) if (
+                    names.get(name) is slot
+                ):
+                    return rank
+        return None
 
     def said_type(self, slot: WayName) -> torch.dtype | None:
         """Return the type that a guard says that a name has, if one does."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 
@@ -38,6 +38,7 @@ from pypm.core.patterns import (
 from pypm.core.terms import ARGUMENT, DERIVED, VALUE
 from pypm.core.traverse import alternates, children, conjuncts
 from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.forms.deadline import check_time
 from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.patterns.shared_guards import shared_guards
 
@@ -94,6 +95,7 @@ class Choices:
 
         Raises NotMatched if there are none.
         """
+        check_time()
         if self.at == len(self.script):
             found = options()
             if not found:
@@ -285,7 +287,7 @@ class Way:
         return Spelled(definition, around, slots)
 
     def _chosen(self, pattern: Pattern) -> Pattern:
-        options = alternates(pattern)
+        options = distinct(alternates(pattern))
         chosen = options[self.choices.choose(len(options))]
         self.taken.append(chosen)
         return chosen
@@ -330,9 +332,37 @@ class Way:
                 return False
         return True
 
+    def fields_for(self, slot: WayName) -> list[tuple[WayName, str]]:
+        """Return the fields that a name is said to be, of what no operator describes."""
+        return [
+            (other, name)
+            for other in self.slots
+            for name, argument in other.arguments.items()
+            if argument.value is slot and not other.described
+        ]
+
     def _of(self, slot: WayName, attribute: str) -> Argument:
         name = attribute.removesuffix(ARGUMENT)
         return slot.arguments.setdefault(name, Argument())
+
+
+def distinct(options: Sequence[Pattern]) -> list[Pattern]:
+    """Return alternates but for those that swap the operands of another one, a sum or a product."""
+    found: list[Pattern] = []
+    for option in options:
+        inner = option
+        while isinstance(inner, Guarded):  # a sum is swapped if nothing scales its second operand
+            inner = inner.body
+        if isinstance(inner, Op) and inner.operator.name in SYMMETRIC:
+            one, two, *others = inner.arguments
+            if Op(inner.operator, (two, one, *others)) in found:
+                continue
+        found.append(option)
+    return found
+
+
+SYMMETRIC: Final = frozenset({"aten.add", "aten.mul"})
+"""Operators whose first two operands may be swapped, whatever they are."""
 
 
 def _is_argument(attribute: str) -> bool:

@@ -35,8 +35,8 @@ class Floats:
         return -math.inf
 
     def exp(self, value: float) -> float:
-        """Return the exponential."""
-        return math.exp(min(value, 700.0))
+        """Return the exponential; infinity for one that a float does not hold."""
+        return math.exp(value) if value < 700 else math.inf
 
     def log(self, value: float) -> float:
         """Return the logarithm; of zero, minus infinity."""

@@ -8,7 +8,7 @@ search is repeated: the time to match grows with the number of steps.
 """
 
 from pypm import Pattern, let, pattern, record, var
-from pypm.fx import RESULT, Repeats, aten, observer
+from pypm.fx import RESULT, Lists, Repeats, aten, observer
 
 # --- lists of results ---------------------------------------------------------------------------
 
@@ -24,7 +24,18 @@ def Placed(x, spread):
     return aten.unsqueeze(x, spread)
 
 
-@pattern
+def placed(x, spread):
+    """Return a result as an element of a list."""
+    return x if spread is None else x.unsqueeze(spread)
+
+
+STEP, STATES = ("step", "read", "state", "after", "t"), {"state": "after"}
+LIST = Repeats("Step", STEP, STATES, "t", Lists(placed, ("spread",), "last", "count"))
+BACKWARDS = Lists(placed, ("spread",), "last", "count", is_reversed=True)
+EARLIER = Lists(placed, ("spread",), "before", "t", is_reversed=True)
+
+
+@pattern(means=LIST)
 def Later(Step: Pattern, step, read, state, t, spread, last, count):  # results after the first t
     n, after = var(), var()
     y = Step(step, read, state, after, n)
@@ -39,7 +50,7 @@ def Later(Step: Pattern, step, read, state, t, spread, last, count):
     return []
 
 
-@pattern
+@pattern(means=LIST)
 def Listed(Step: Pattern, step, read, state, spread, last, count):
     n, after = var(), var()
     y = Step(step, read, state, after, n)
@@ -61,7 +72,7 @@ def ListedBefore(First: Pattern, Step: Pattern, step, read, state, spread, last,
     ]
 
 
-@pattern
+@pattern(means=Repeats("Step", STEP, STATES, "t", EARLIER))
 def Earlier(Step: Pattern, step, read, state, t, before, spread):  # results before t, from the last
     n, older = var(), var()
     y = Step(step, read, older, before, n)
@@ -76,7 +87,7 @@ def Earlier(Step: Pattern, step, read, state, t, before, spread):
     return []
 
 
-@pattern
+@pattern(means=Repeats("Step", STEP, STATES, "t", BACKWARDS))
 def ListedBackwards(Step: Pattern, step, read, state, spread, last, count):  # the last result first
     t, before = var(), var()
     y = Step(step, read, before, last, t)

@@ -13,10 +13,11 @@ from pypm.fx import aten, hiding, observer, refines, same_size
 from pypm.kernels.gru import gru
 from pypm.kernels.support.devices import off_cpu
 from pypm.rules.loops.folds import Itself, Joined, Listed, State, gathered
-from pypm.rules.loops.lstm import Product
+from pypm.rules.loops.items import Input
+from pypm.rules.loops.lstm import Biased, Product
 from pypm.rules.loops.recurrences import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
-from pypm.rules.vocabulary.indexing import Item, Taken
+from pypm.rules.vocabulary.indexing import Taken
 from pypm.rules.vocabulary.products import linear
 from pypm.rules.vocabulary.types import FLOATS
 
@@ -64,18 +65,6 @@ def Part(x, weight):
     return Taken(Affine(x, w, b, by_rows), at)
 
 
-@pattern
-def Biased(x, e):
-    let(e=None)
-    return x
-
-
-@pattern
-def Biased(x, e):
-    assert e.rank == 1 and e.shape == x.shape[-1:]
-    return x + e
-
-
 @observer((2, 1, 2, 1))
 def of_gate(gate):
     """Return the weight and the bias of the inputs of a gate, and those of the hidden state."""
@@ -118,11 +107,6 @@ def Mixed(n, z, h):
 @pattern
 def Mixed(n, z, h):
     return n + z * (h - n) | aten.lerp(n, h, z)
-
-
-@pattern(means=hiding(lined_up, lambda x, at, t, steps: lined_up(x, at, steps)[t]))
-def Input(x, at, t):
-    return Item(x, at, t)
 
 
 @pattern

@@ -5,7 +5,8 @@ einsum, a matrix product or a sum over a product makes of vectors is one product
 """
 
 from pypm import let, pattern, predicate, var
-from pypm.fx import GETITEM, aten
+from pypm.fx import GETITEM, aten, hiding
+from pypm.rules.replacement.items import lined_up
 from pypm.rules.vocabulary.indexing import ALL, Item, Taken, item_at
 from pypm.rules.vocabulary.products import MM
 from pypm.rules.vocabulary.shapes import NoOp, Resized, Rounded
@@ -115,6 +116,11 @@ def is_turned(equation, vector, state, sizes, shape):
         if [*of_vector] == [*batch, summed] and [*result] == [*batch, kept]:
             return bool(turned)
     raise ValueError("no product of a vector and a state")
+
+
+@pattern(means=hiding(lined_up, lambda x, at, t, steps: lined_up(x, at, steps)[t]))
+def Input(x, at, t):
+    return Item(x, at, t)
 
 
 @pattern

@@ -6,20 +6,32 @@ on CPUs. For any stage; `pre_grad` compiles fastest, and is the one for training
 """
 
 import torch
+import torch.nn.functional as F
 
-from pypm import RuleSet, decline, let, pattern, predicate, record, rule, var
-from pypm.fx import aten, is_scalar, same_shape, same_size
+from pypm import Pattern, RuleSet, decline, let, pattern, record, rule, var
+from pypm.fx import (
+    RESULT,
+    Repeats,
+    aten,
+    hiding,
+    is_scalar,
+    observer,
+    refines,
+    same_shape,
+    same_size,
+)
 from pypm.kernels.lstm import lstm
 from pypm.kernels.support.devices import off_cpu
 from pypm.rules.loops.folds import Joined, Listed, gathered
+from pypm.rules.loops.items import Input
 from pypm.rules.loops.recurrences import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
 from pypm.rules.replacement.types import holds_number
-from pypm.rules.vocabulary.indexing import Item, Taken
+from pypm.rules.vocabulary.indexing import Taken
 from pypm.rules.vocabulary.products import Linear, linear
 from pypm.rules.vocabulary.types import FLOATS
 
-# --- one step: x of step t, the layers of it and of the state before, and a bias of both ----------
+# --- one step: a gate is some rows of a layer of the inputs, one of the state, and a bias --------
 
 
 @pattern(means=linear)
@@ -35,66 +47,82 @@ def Product(x, w, b, by_rows):
     return aten.matmul(x, w)
 
 
-@pattern
+@observer((2, None), (2, 1))
+def weights_of(layer):
+    """Return the weight of a layer, [out, in], and its bias, [out] or None."""
+    return layer.weight if layer.by_rows else layer.weight.t(), layer.bias
+
+
+def linear_of(x, layer):
+    """Return x times a weight, and a bias."""
+    return F.linear(x, *weights_of(layer))
+
+
+@pattern(means=hiding(weights_of, linear_of))
 def Projected(x, layer):
     w, b, by_rows = var(), var(), var()
     let(layer=record(weight=w, bias=b, by_rows=by_rows))
+    assert w.rank == 2
+    assert b is None or b.rank == 1
     return Product(x, w, b, by_rows)
 
 
 @pattern
-def Sums(x, at, t, of_inputs, h, of_states, e):  # of all gates
+def Biased(x, e):
     let(e=None)
-    return Projected(Item(x, at, t), of_inputs) + Projected(h, of_states)
+    return x
 
 
 @pattern
-def Sums(x, at, t, of_inputs, h, of_states, e):
-    y = Projected(Item(x, at, t), of_inputs) + Projected(h, of_states)
-    assert e.rank == 1 and e.shape == y.shape[-1:]
-    return y + e
+def Biased(x, e):
+    assert e.rank == 1 and e.shape == x.shape[-1:]
+    return x + e
 
 
-@predicate
-def quarter(shape, at):
-    """Return the number of the quarter of the last dimension that a range is.
+@observer((2, 2, 1))
+def weights_of_both(layers):
+    """Return the weights of the inputs and of the states, [out, ...], and their bias."""
+    of_inputs, of_states, e = layers
+    (w, b), (u, d) = weights_of(of_inputs), weights_of(of_states)
+    given = [x for x in (b, d, e) if x is not None]
+    return w, u, sum(given[1:], given[0]) if given else w.new_zeros(w.shape[0])
 
-    Raises ValueError, which means "no match", if it is none.
-    """
-    size = shape[-1] // 4
-    return [range(n * size, (n + 1) * size) for n in range(4)].index(at)
+
+@observer((2, 2, 1))
+def weights_of_gate(gate):
+    """Return the rows of these that a gate takes."""
+    layers, at = gate
+    return tuple(y[at.start : at.stop : at.step] for y in weights_of_both(layers))
+
+
+def summed(x, h, w, u, b):
+    """Return both products and the bias."""
+    return F.linear(x, w, b) + F.linear(h, u)
+
+
+@pattern(means=hiding(weights_of_both, lambda x, h, layers: summed(x, h, *weights_of_both(layers))))
+def Sums(x, h, layers):  # of all gates
+    of_inputs, of_states, e = var(), var(), var()
+    let(layers=(of_inputs, of_states, e))
+    return Biased(Projected(x, of_inputs) + Projected(h, of_states), e)
+
+
+@pattern(means=hiding(weights_of_gate, lambda x, h, gate: summed(x, h, *weights_of_gate(gate))))
+def Gate(x, h, gate):
+    layers, at = var(), var()
+    let(gate=(layers, at))
+    return Taken(Sums(x, h, layers), at)
 
 
 @pattern
-def Quarter(sums, n):
-    at = var()
-    y = Taken(sums, at)
-    let(n=quarter(sums.shape, at))
-    return y
-
-
-@pattern
-def Gate(sums, n):
-    return aten.sigmoid(Quarter(sums, n))
-
-
-@pattern
-def Step(cell, t, h, c, after):  # `cell`: inputs, weights, biases, the quarters of the gates
-    x, at, of_inputs, of_states, e = var(), var(), var(), var(), var()
-    i, f, g, o = var(), var(), var(), var()
-    sums = Sums(x, at, t, of_inputs, h, of_states, e)
-    y = Gate(sums, o) * aten.tanh(after)
-    after <= Gate(sums, f) * c + Gate(sums, i) * aten.tanh(Quarter(sums, g))
-    let(
-        cell=record(
-            x=x,
-            at=at,
-            of_inputs=of_inputs,
-            of_states=of_states,
-            bias=e,
-            order=(i, f, g, o),
-        )
+def Step(cell, t, h, c, after):  # `cell`: the inputs of all steps, their place, and the four gates
+    x, at, i, f, g, o = var(), var(), var(), var(), var(), var()
+    step = Input(x, at, t)
+    y = aten.sigmoid(Gate(step, h, o)) * aten.tanh(after)
+    after <= aten.sigmoid(Gate(step, h, f)) * c + aten.sigmoid(Gate(step, h, i)) * aten.tanh(
+        Gate(step, h, g)
     )
+    let(cell=record(x=x, at=at, gates=(i, f, g, o)))
     return y
 
 
@@ -119,18 +147,21 @@ def Layer(cell, state, place, steps):
     return y, h, c
 
 
-@pattern
-def LastHidden(cell, t, h, c, after):  # after step t
+STATES = Repeats("Next", ("cell", "t", "h", "c", "after"), {"c": "after", "h": RESULT}, "t")
+
+
+@pattern(means=STATES)
+def LastHidden(Next: Pattern, cell, t, h, c, after):  # after step t
     before, c_before, n = var(), var(), var()
-    y = Step(cell, t, before, c_before, after)
+    y = Next(cell, t, before, c_before, after)
     let(n=t - 1)
-    before <= LastHidden(cell, n, h, c, c_before)
+    before <= LastHidden(Next, cell, n, h, c, c_before)
     return y
 
 
 @pattern
-def LastHidden(cell, t, h, c, after):
-    y = Step(cell, t, h, c, after)
+def LastHidden(Next: Pattern, cell, t, h, c, after):
+    y = Next(cell, t, h, c, after)
     assert t == 0
     return y
 
@@ -138,7 +169,7 @@ def LastHidden(cell, t, h, c, after):
 @pattern
 def Last(cell, state, steps):
     t, h, c, after = var(), var(), var(), var()
-    y = LastHidden(cell, t, h, c, after)
+    y = LastHidden(Step, cell, t, h, c, after)
     assert t == cell.x.shape[cell.at[0]] - 1
     let(steps=t + 1)
     let(state=record(h=h, c=c))
@@ -176,67 +207,78 @@ def rolled(cell, state, steps):
 
     Arguments:
         cell: as `Step` binds it: `x`, the tensor of which each step takes an item, [batch, in];
-            `at`, the place of the items, as for `lined_up`; and what `of_torch` takes.
+            `at`, the place of the items, as for `lined_up`; and the `gates`, for the input gate,
+            the forget gate, the cell and the output gate: layers of the inputs and of the states, a
+            bias, [4 hidden] or None, and the range of the rows of both.
         state: `h` and `c` before the first step, [batch, hidden].
         steps: the number of steps.
     """
-    weights, h, c = of_torch(cell), state.h, state.c
+    h, c, items = state.h, state.c, lined_up(cell.x, cell.at, steps)
     if is_scalar(c) and holds_number(h.dtype, c):
         c = torch.full_like(h, c)
-    reason = unfit(cell, h, c, weights, steps)
-    return reason or lstm(lined_up(cell.x, cell.at, steps), *weights, h, c)
+    reason = unfit(items, h, c, cell.gates)
+    if reason is not None or steps < FEW:
+        return reason or SO_FEW
+    return lstm(items, *of_torch(cell.gates), h, c)
 
 
-def of_torch(cell):
-    """Return the weights and the bias as torch has them: [4 hidden, ...], input gate first.
-
-    Arguments:
-        cell: `of_inputs` and `of_states`: a weight, transposed if not `by_rows`, and a bias;
-            `bias`, a third one; biases are [4 hidden] or None. `order`: the quarters of the input
-            gate, the forget gate, the cell and the output gate.
-
-    The bias is None if a bias has another shape.
-    """
-    both = cell.of_inputs, cell.of_states
-    w, u = (each.weight if each.by_rows else each.weight.t() for each in both)
-    biases = *(each.bias for each in both), cell.bias
-    given = [bias for bias in biases if bias is not None]
-    if not all(has_shape(bias, w.shape[:1]) for bias in given):
-        return w, u, None
-    bias = sum(given[1:], given[0]) if given else w.new_zeros(w.shape[0])
-    if cell.order == (0, 1, 2, 3):
-        return w, u, bias
-    return tuple(torch.cat([x.chunk(4)[n] for n in cell.order]) for x in (w, u, bias))
+def one_by_one(gates):
+    """Return the weights and the bias of four gates as torch has them, [4 hidden, ...]."""
+    return tuple(map(torch.cat, zip(*map(weights_of_gate, gates), strict=True)))
 
 
-def unfit(cell, h, c, weights, steps):
+@refines(one_by_one)
+def of_torch(gates):
+    """Return what `one_by_one` returns, without a copy where the rows lie as torch has them."""
+    layers, _ = gates[0]
+    whole = weights_of_both(layers)
+    size = whole[0].shape[0] // 4
+    quarters = [range(n * size, (n + 1) * size) for n in range(4)]
+    if [at for _, at in gates] == quarters and all(same(each, layers) for each, _ in gates):
+        return whole
+    return one_by_one(gates)
+
+
+def same(one, two):
+    """Return whether layers of both, and a bias, are the same."""
+    pairs = zip(one[:2], two[:2], strict=True)
+    return one[2] is two[2] and all(
+        a.weight is b.weight and a.bias is b.bias and a.by_rows == b.by_rows for a, b in pairs
+    )
+
+
+def unfit(items, h, c, gates):
     """Return the reason for which a loop of cells is not rolled up, or None.
 
     Arguments:
-        cell, steps: those of `rolled`.
+        items: the inputs of all steps.
         h, c: the states before the first step.
-        weights: of `of_torch`.
+        gates: as for `of_torch`.
     """
-    (w, u, bias), x = weights, cell.x
-    if (reason := off_cpu(x)) is not None:
+    if (reason := off_cpu(items)) is not None:
         return reason
-    if bias is None or cell.at[1] or x.dim() != 3:
-        return "the inputs of a step are not [batch, in], or a bias is not one number for each row"
+    if items.dim() != 3:
+        return "the inputs of a step are not [batch, in]"
     if is_scalar(c):
         return "the first cell state would be rounded to the type of the states"
-    if x.dtype not in FLOATS or any(y.dtype != x.dtype for y in (h, c, w, u, bias)):
-        return "the operands are not of one floating-point type"
-    if not (
-        h.dim() == 2 and same_shape(h.shape, c.shape) and same_size(h.shape[1] * 4, u.shape[0])
-    ):
+    if not (h.dim() == 2 and same_shape(h.shape, c.shape)):
         return "the states are not [batch, hidden]"
+    given = [h, c]
+    for w, u, b in map(weights_of_gate, gates):
+        if not same_size(w.shape[0], u.shape[0]):  # a product of one row would be broadcast
+            return "the inputs do not have as many rows of weights as the states"
+        if not same_size(u.shape[0], h.shape[1]):
+            return "a gate has not one row of weights for each element of a state"
+        if not has_shape(b, h.shape[1:]):
+            return "a bias is not one number for each row"
+        given += [w, u, b]
+    if items.dtype not in FLOATS or any(y.dtype != items.dtype for y in given):
+        return "the operands are not of one floating-point type"
     if same_size(h.shape[1], 0):
         return "the states have no elements"  # oneDNN has no such layer
-    if not same_size(w.shape[0], u.shape[0]):  # a product of one row would be broadcast
-        return "the inputs do not have as many rows of weights as the states"
-    if not same_size(x.shape[0 if cell.at[0] else 1], h.shape[0]):  # oneDNN has the inputs' batch
+    if not same_size(items.shape[1], h.shape[0]):  # oneDNN has the inputs' batch
         return "the inputs have another batch than the states"
-    return SO_FEW if steps < FEW else None
+    return None
 
 
 RULES = RuleSet((lstm_layer, last_of_lstm), "lstm")

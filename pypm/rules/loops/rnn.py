@@ -16,7 +16,8 @@ from pypm.fx import aten, hiding, observer, same_shape, same_size
 from pypm.kernels.rnn import rnn
 from pypm.kernels.support.devices import off_cpu
 from pypm.rules.loops.folds import Joined, Listed, ListedBackwards, State, gathered
-from pypm.rules.loops.gru import Affine, Biased
+from pypm.rules.loops.gru import Affine
+from pypm.rules.loops.lstm import Biased, linear_of, weights_of
 from pypm.rules.loops.recurrences import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
 from pypm.rules.vocabulary.indexing import Item
@@ -26,24 +27,24 @@ from pypm.rules.vocabulary.types import FLOATS
 # --- one step: what it adds to the product of the state before -----------------------------------
 
 
-@observer((2, None), (2, 1))
-def weights_of(layer):
-    """Return the weight of a layer, [out, in], and its bias, [out] or None."""
-    return layer.weight if layer.by_rows else layer.weight.t(), layer.bias
-
-
-def layered(x, layer, shape):
-    """Return rows of x times a weight, and a bias, in the shape of the result."""
-    return rows(F.linear(x, *weights_of(layer)), shape)
+def layered(x, layer, shape=None):
+    """Return the same, with other batch dimensions if a shape says so."""
+    y = linear_of(x, layer)
+    return y if shape is None else rows(y, shape)
 
 
 @pattern(means=hiding(weights_of, layered))
 def Layered(x, layer):  # rows of x times a weight, and a bias
+    return Rows(Plain(Rows(x), layer))
+
+
+@pattern(means=hiding(weights_of, linear_of))
+def Plain(x, layer):
     w, b, by_rows = var(), var(), var()
     let(layer=record(weight=w, bias=b, by_rows=by_rows))
     assert w.rank == 2
     assert b is None or b.rank == 1
-    return Rows(Affine(Rows(x), w, b, by_rows))
+    return Affine(x, w, b, by_rows)
 
 
 @observer((2,), (3,))
@@ -73,48 +74,84 @@ def Input(x, at, t, backwards):
 
 
 @pattern
-def OfInputs(x, at, t, backwards, layer):
-    return Layered(Input(x, at, t, backwards), layer)
+def OfInputs(x, layer):
+    return Layered(x, layer)
 
 
 @pattern
-def OfInputs(x, at, t, backwards, layer):  # multiplied before the loop
+def OfInputs(x, layer):  # multiplied before the loop
     let(layer=None)
-    return Rows(Input(x, at, t, backwards))
+    return Rows(x)
+
+
+@observer((2, 2, 1), (None, 2, 1), (None, 2, None))
+def weights_of_both(layers):
+    """Return the weights of the inputs, [hidden, in], and of the states, and a bias.
+
+    The first one is None for inputs that are multiplied before the loop; then a bias may be None.
+
+    Arguments:
+        layers: `of_inputs` or None, and `of_states`; or if they are `joined`, the layer of both,
+            with the order of its columns, of which `width` are those of the inputs.
+    """
+    u, bias = weights_of(layers.of_states)
+    if layers.joined is None:
+        if layers.of_inputs is None:
+            return None, u, bias
+        w, b = weights_of(layers.of_inputs)
+        bias = b if bias is None else bias if b is None else b + bias
+    elif layers.joined == INPUTS_FIRST:
+        w, u = u[:, : layers.width], u[:, layers.width :]
+    else:
+        size = u.shape[1] - layers.width
+        w, u = u[:, size:], u[:, :size]
+    return w, u, u.new_zeros(u.shape[0]) if bias is None else bias
+
+
+@observer((2, 2, 1), (None, 2, 1), (None, 2, None))
+def weights_of_all(layers):
+    """Return the same with a third bias, or None, added."""
+    both, e = layers
+    w, u, bias = weights_of_both(both)
+    return w, u, e if bias is None else bias if e is None else bias + e
+
+
+def summed(x, before, weights, shape):
+    """Return the sum of both products and a bias, in other batch dimensions if a shape says so."""
+    w, u, bias = weights
+    y = (x if w is None else F.linear(x, w)) + F.linear(before, u, bias)
+    return y if shape is None else rows(y, shape)
+
+
+def multiplied(x, before, layers, shape=None):
+    """Return both products with their biases."""
+    return summed(x, before, weights_of_both(layers), shape)
+
+
+def biased(x, before, layers, shape=None):
+    """Return the same and the third bias."""
+    return summed(x, before, weights_of_all(layers), shape)
+
+
+@pattern(means=hiding(weights_of_both, multiplied))
+def Products(x, before, layers):
+    of_inputs, of_states = var(), var()
+    let(layers=record(of_inputs=of_inputs, of_states=of_states, joined=None, width=None))
+    return OfInputs(x, of_inputs) + Layered(before, of_states)
 
 
 @pattern
-def Sums(given, before, t):  # `given`: the inputs of all steps, their place, and the layers
-    x, at, backwards, of_inputs, of_states = var(), var(), var(), var(), var()
-    y = OfInputs(x, at, t, backwards, of_inputs) + Layered(before, of_states)
-    let(
-        given=record(
-            x=x,
-            at=at,
-            backwards=backwards,
-            of_inputs=of_inputs,
-            of_states=of_states,
-            joined=None,
-        )
-    )
-    return y
+def Products(x, before, layers):  # one weight for both
+    of_both, order = var(), var()
+    let(layers=record(of_inputs=None, of_states=of_both, joined=order, width=x.shape[-1]))
+    return Layered(Both(x, before, order), of_both)
 
 
-@pattern
-def Sums(given, before, t):  # one weight for both
-    x, at, backwards, of_both, order = var(), var(), var(), var(), var()
-    y = Layered(Both(x, at, t, backwards, before, order), of_both)
-    let(
-        given=record(
-            x=x,
-            at=at,
-            backwards=backwards,
-            of_inputs=None,
-            of_states=of_both,
-            joined=order,
-        )
-    )
-    return y
+@pattern(means=hiding(weights_of_all, biased))
+def Sums(x, before, layers):
+    both, e = var(), var()
+    let(layers=(both, e))
+    return Biased(Products(x, before, both), e)
 
 
 INPUTS_FIRST, STATES_FIRST = "inputs first", "states first"
@@ -122,17 +159,15 @@ INPUTS_FIRST, STATES_FIRST = "inputs first", "states first"
 
 
 @pattern
-def Both(
-    x, at, t, backwards, before, order
-):  # along columns: else states would have ever more rows
+def Both(x, before, order):  # along columns: else states would have ever more rows
     let(order=INPUTS_FIRST)
-    return aten.cat([Input(x, at, t, backwards), before], -1)
+    return aten.cat([x, before], -1)
 
 
 @pattern
-def Both(x, at, t, backwards, before, order):
+def Both(x, before, order):
     let(order=STATES_FIRST)
-    return aten.cat([before, Input(x, at, t, backwards)], -1)
+    return aten.cat([before, x], -1)
 
 
 @pattern
@@ -148,10 +183,10 @@ def Activated(x, is_relu):
 
 
 @pattern
-def Step(cell, before, t):
-    given, e, is_relu = var(), var(), var()
-    y = Activated(Biased(Sums(given, before, t), e), is_relu)
-    let(cell=record(given=given, bias=e, is_relu=is_relu, shape=y.shape))
+def Step(cell, before, t):  # `cell`: the inputs of all steps, their place, and the layers
+    x, at, backwards, layers, is_relu = var(), var(), var(), var(), var()
+    y = Activated(Sums(Input(x, at, t, backwards), before, layers), is_relu)
+    let(cell=record(x=x, at=at, backwards=backwards, layers=layers, is_relu=is_relu, shape=y.shape))
     return y
 
 
@@ -201,7 +236,7 @@ def Layer(cell, read, before, place, steps, last_first):
 def Last(cell, before, steps):
     t = var()
     y = State(Step, cell, before, t)
-    assert t == cell.given.x.shape[cell.given.at[0]] - 1
+    assert t == cell.x.shape[cell.at[0]] - 1
     let(steps=t + 1)
     return y
 
@@ -234,32 +269,30 @@ def rolled(cell, before, steps):
     """Return the hidden states, [steps, rows, hidden], or the reason why the loop stays.
 
     Arguments:
-        cell: as `Step` binds it: `bias`, [hidden] or None; `shape` of a state, [..., hidden]; and
-            `given`: `x`, the tensor of which each step takes an item, `at`, the place of the items,
-            as for `lined_up`, in their order or `backwards`; and what `weights_of_both` takes.
+        cell: as `Step` binds it: `x`, the tensor of which each step takes an item, `at`, the place
+            of the items, as for `lined_up`, in their order or `backwards`; `layers`, as for
+            `weights_of_all`; and the `shape` of a state, [..., hidden].
         before: the state before the first step.
         steps: the number of steps.
     """
-    given, shape = cell.given, cell.shape
-    items = inputs(given.x, given.at, given.backwards, steps)
-    layers = [weights_of(x) for x in (given.of_inputs, given.of_states) if x is not None]
-    biases = [b for b in (*(b for _, b in layers), cell.bias) if b is not None]
-    operands = [before, *(w for w, _ in layers), *biases]
+    shape = cell.shape
+    items = inputs(cell.x, cell.at, cell.backwards, steps)
+    w, u, bias = weights_of_all(cell.layers)
     if (reason := off_cpu(items)) is not None:
         return reason
-    if not all(has_shape(b, shape[-1:]) for b in biases):
-        return "a bias is not one number for each element of a state"
+    operands = [before, *(x for x in (w, u, bias) if x is not None)]
     if items.dtype not in FLOATS or any(y.dtype != items.dtype for y in operands):
         return "the operands are not of one floating-point type"
     if steps < FEW:
         return SO_FEW
-    w, u = weights_of_both(given, items.shape[-1])
     width = items.shape[-1] if w is None else w.shape[0]
     if not (same_rows(items.shape[1:], shape) and same_rows(before.shape, shape)):
         return "the inputs, or the state before the first step, have other rows than the states"
     if not same_size(width, shape[-1]) or not same_shape(u.shape, (shape[-1], shape[-1])):
         return "a weight has not one row for each element of a state"
-    bias, rows = sum(biases[1:], biases[0]) if biases else None, math.prod(shape[:-1])
+    if bias is not None and not has_shape(bias, shape[-1:]):
+        return "a bias is not one number for each element of a state"
+    rows = math.prod(shape[:-1])
     if w is not None:
         items = F.linear(items.reshape(steps * rows, items.shape[-1]), w, bias)  # no product a step
     elif bias is not None:
@@ -272,23 +305,6 @@ def same_rows(one, other):
     """Return whether tensors of two shapes are known to have the same rows in the same order."""
     long = [[n for n in shape[:-1] if not same_size(n, 1)] for shape in (one, other)]
     return same_shape(*long)
-
-
-def weights_of_both(given, width):
-    """Return the weights of the inputs, [hidden, width] or None, and of the states.
-
-    Arguments:
-        given: the layers `of_inputs`, or None for inputs that are multiplied before the loop, and
-            `of_states`; or if they are `joined`, that of both, with the order of its columns.
-        width: the number of elements of a row of the inputs.
-    """
-    u, _ = weights_of(given.of_states)
-    if given.joined is None:
-        return None if given.of_inputs is None else weights_of(given.of_inputs)[0], u
-    if given.joined == INPUTS_FIRST:
-        return u[:, :width], u[:, width:]
-    size = u.shape[1] - width
-    return u[:, size:], u[:, :size]
 
 
 RULES = RuleSet((rnn_layer, last_of_rnn), "rnn")

@@ -62,7 +62,7 @@ def packed(x, scale, swizzled, s):
 
 def turned(x, positions, width, cache, is_neox):
     """Return heads of this width, turned by their positions."""
-    return opaque("turned", x, x, positions, cache, width, is_neox)
+    return opaque("turned", x, x, positions.reshape(-1), cache, width, is_neox)
 
 
 def total(x, r):

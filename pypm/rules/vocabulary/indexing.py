@@ -47,6 +47,13 @@ def sliced(shape, start, stop, step):
     return span(shape[-1], start, stop, step)
 
 
+def stretch(first, count):
+    """Return the range of so many neighbours."""
+    if symbols(first, count):
+        return record(step=1, start=first, stop=first + count)
+    return range(first, first + count)
+
+
 @predicate
 def narrowed(shape, start, length):
     """Return the range of the last dimension that `narrow` keeps.
@@ -55,10 +62,7 @@ def narrowed(shape, start, length):
     """
     if not isinstance(start, int):
         raise ValueError("the start is no integer")
-    first = start if start >= 0 else start + shape[-1]
-    if any(isinstance(n, Unresolved) for n in (first, length)):
-        return record(step=1, start=first, stop=first + length)
-    return range(first, first + length)
+    return stretch(start if start >= 0 else start + shape[-1], length)
 
 
 def last_part(shape, index):
@@ -229,6 +233,34 @@ def Taken(x, at):
 @pattern(means=lambda x, at: x[..., at.start : at.stop : at.step])
 def Selected(x, at):  # the same, where a guard says which
     return Taken(x, at)
+
+
+@predicate
+def start(at):
+    """Return the first element of a range."""
+    return at.start
+
+
+@predicate
+def length(at):
+    """Return the number of elements of a range of neighbours."""
+    return at.stop - at.start
+
+
+@predicate
+def neighbours(first, count):
+    """Return the range of so many elements."""
+    return stretch(first, count)
+
+
+@pattern(means=lambda x, first, count: x.narrow(-1, first, count))
+def Stretch(x, first, count):  # neighbours in each row
+    at = var()
+    let(first=start(at))
+    let(count=length(at))
+    y = Selected(x, at)
+    assert at == neighbours(first, count)
+    return y
 
 
 # --- item t of a tensor along one dimension -------------------------------------------------------

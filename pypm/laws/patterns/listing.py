@@ -1,0 +1,94 @@
+"""Lists of as many tensors as a symbol says: the results of the steps of a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pypm.core.records import Record, fields_of, mapped
+from pypm.fx.values.observers import Lists
+from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.numbers import Size
+from pypm.laws.patterns.ways import NotMatched
+from pypm.laws.tracing import formulas_of, running, tensor_of
+
+__all__ = ["Items", "aligned", "in_torch", "joined", "listed", "rebuilt", "states_in", "tensors_in"]
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """A list: some tensors, and then those along the first dimension of another one."""
+
+    heads: tuple[Formula, ...]
+    rest: Formula
+
+
+def in_torch(formulas: Formulas, code: Callable[..., Given], *values: Given) -> Given:
+    """Return what torch code makes of values."""
+    with running(formulas):
+        return formulas_of(code(*(tensor_of(value, formulas) for value in values)), formulas)
+
+
+def listed(formulas: Formulas, lists: Lists, results: Formula, steps: Size) -> Given:
+    """Return the list of the results of so many steps, [steps, ...]."""
+    if steps.form == 0:
+        return ()
+    return Items(
+        (), in_torch(formulas, lambda x: x.flip(0), results) if lists.is_reversed else results
+    )
+
+
+def joined(formulas: Formulas, operator: str, items: Items, dim: Given) -> Given:
+    """Return what `stack` or `cat` makes of a list."""
+    if items.heads:
+        raise NoMeaning("a list whose first tensors stand alone")
+    is_stack = operator == "aten.stack"
+    rank = items.rest.tensor.rank - (not is_stack)
+    if not isinstance(dim, int) or not -rank <= dim < rank:
+        raise NotMatched("no such dimension")
+
+    def code(x: Given) -> Given:
+        x = x.movedim(0, dim % rank)
+        return x if is_stack else x.flatten(dim % rank, dim % rank + 1)
+
+    return in_torch(formulas, code, items.rest)
+
+
+def aligned(formulas: Formulas, one: Given, other: Given) -> Given:
+    """Return a list like another one: with as many tensors that stand alone."""
+    if not (isinstance(one, Items) and isinstance(other, Items)):
+        return one
+    missing = len(other.heads) - len(one.heads)
+    heads = tuple(in_torch(formulas, lambda x, i=i: x[i], one.rest) for i in range(missing))
+    return Items((*one.heads, *heads), in_torch(formulas, lambda x: x[missing:], one.rest))
+
+
+def tensors_in(value: Given) -> Iterator[Given]:
+    """Yield the tensors of a list, a record or a tuple, or one tensor itself."""
+    match value:
+        case Items(heads, rest):
+            yield from (*heads, rest)
+        case Record():
+            for part in fields_of(value).values():
+                yield from tensors_in(part)
+        case tuple():
+            for part in value:
+                yield from tensors_in(part)
+        case _:
+            yield value
+
+
+def rebuilt(like: Given, tensors: Iterator[Formula]) -> Given:
+    """Return a tensor or a record like another one, with other tensors."""
+    if isinstance(like, Record):
+        return mapped(lambda part: rebuilt(part, tensors), like)
+    return next(tensors)
+
+
+def states_in(values: Sequence[Given]) -> tuple[Formula, ...]:
+    """Return the tensors of states. Raises NoMeaning for other values."""
+    found = tuple(tensors_in(tuple(values)))
+    if not all(isinstance(x, Formula) for x in found):
+        raise NoMeaning("a state that is no tensor")
+    return found
