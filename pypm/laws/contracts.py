@@ -169,8 +169,8 @@ class Contracts:
                 right, after = valuation.repeated(Meant(definition, copies))
                 own = [valuation.value(slot) for slot in after]
                 right = aligned(formulas, right, left)
-                both = (left, *own), (right, *after.values())
-                return Equation(formulas, *(tuple(tensors_in(side)) for side in both))
+                one, two = (left, *own), (right, *after.values())
+                return Equation(formulas, tuple(tensors_in(one)), tuple(tensors_in(two)))
             if takes(definition, "shape"):
                 if isinstance(left, Formula):
                     valuation.settle([(formulas.sizes(left), made[-1])])
