@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pypm import decline, let, pattern, rule
+from pypm import decline, let, pattern, rule, var
 from pypm.fx import GETITEM, Reading, aten, metadata, same_shape, trained
 from pypm.kernels.attention.expressions import SCORE, parse
 from pypm.kernels.attention.programs import ScoreProgram
@@ -78,7 +78,8 @@ def FusedByAny(q, k, v, mask, causal, scale, grouped):
 
 
 @pattern
-def CalledTiles(q, k, v, lk, lv, mask, causal, scale, grouped):
+def CalledTiles(q, k, v, lk, lv, mask, causal, scale):
+    grouped = var()
     keys, values = Heads4D(k, lk), Heads4D(v, lv)
     assert q.rank == k.rank == v.rank == keys.rank == values.rank == 4
     return FusedByAny(q, keys, values, mask, causal, scale, grouped)
