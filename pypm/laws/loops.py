@@ -77,7 +77,7 @@ class Loop:
     def _stepped(self, values: FormulaValues, count: Index) -> tuple[Indexed, ...]:
         if count == 0:
             return tuple(map(values.of, self.before))
-        if not isinstance(count, Poly) or _symbolic(values).is_least(count, 1):
+        if not isinstance(count, Poly) or _symbolic(values).is_least(_of_larger_sizes(count), 1):
             before = self._states(values, count - 1)
             step = _Step(values, self, before, count - 1)
             return tuple(map(step.of, self.after))
@@ -165,6 +165,12 @@ class _Step(FormulaValues):
         if isinstance(formula, Formula) and id(formula) not in self._loop.dependent:
             return self._outer.of(formula)
         return super().of(formula)
+
+
+def _of_larger_sizes(form: Poly) -> Poly:
+    """Return a form of sizes that are larger by 1: they are at least 2, and places at least 1."""
+    sizes = {of for monomial in form.terms for of, _ in monomial if str(of[1]).startswith("n")}
+    return substituted(form, {of: factor(of) + 1 for of in sizes})
 
 
 def _symbolic(values: FormulaValues) -> SymbolicAlgebra:

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from typer.testing import CliRunner
 
+from pypm.laws.algebra import NoMeaning
 from pypm.laws.certified.certificates import certificates, written
 from pypm.laws.equations import compared
 from pypm.rules import activation, norm
@@ -28,12 +29,15 @@ def oracle() -> None:
 
 def answers(table):
     """The answers on all certificates of a table of pairs, by name."""
-    queries = {}
+    queries, found = {}, []
     for name in table:
         equation = between(*table[name])
         compared(equation)
-        queries |= {f"equation\t{a}\t{b}": name for a, b in written(equation)}
-    return list(zip(queries.values(), ask(list(queries)), strict=True))
+        try:
+            queries |= {f"equation\t{a}\t{b}": name for a, b in written(equation)}
+        except NoMeaning as why:
+            found.append((name, str(why)))
+    return [*found, *zip(queries.values(), ask(list(queries)), strict=True)]
 
 
 def differ(one, two) -> bool:
@@ -47,18 +51,24 @@ def differ(one, two) -> bool:
     return False
 
 
-DIVIDED = frozenset(
+UNKNOWN = frozenset(
     {
         "a quotient where it is defined",
         "a softmax that is zero where nothing is seen",
+        "a softmax of products that is 0 where nothing is seen",
+        "a softmax of products that is 0 where all is hidden",
         "a softmax without a maximum that may be infinite",
+        "a length outside of a maximum",
+        "rounded before or after",
+        "clamped twice",
     }
 )
-"""Equations that hold because no side divides by zero, which the checker does not use."""
+"""Equations by laws that the checker has not: no side divides by zero, values are infinite where no
+element is, a length is positive, and rounding keeps the order."""
 
 
 def test_true_equations_are_accepted() -> None:
-    assert {name for name, answer in answers(TRUE) if answer != "accepted"} == DIVIDED
+    assert {name for name, answer in answers(TRUE) if answer != "accepted"} == UNKNOWN
 
 
 def test_false_equations_are_refused() -> None:

@@ -8,7 +8,7 @@ from pypm import decline, let, pattern, record, rule, var
 from pypm.fx import aten, hiding
 from pypm.kernels.rnn import rnn
 from pypm.laws.verdicts import Open, Proved, Refuted
-from pypm.rules.loops.folds import State
+from pypm.rules.loops.folds import Itself, Joined, Listed, ListedBackwards, State, gathered
 from pypm.rules.replacement.items import lined_up
 from pypm.rules.vocabulary.indexing import axis, step
 from pypm.tools import prove
@@ -65,6 +65,54 @@ def one_step_before(cell, h, steps):
 @rule(Last)
 def that_looks_inside(cell, h, steps):
     return torch.zeros(cell.at[0])
+
+
+@pattern
+def All(cell, h, place, steps):
+    last = var()
+    return Joined(Listed(Itself(Step)), cell, _, h, place, last, steps), last
+
+
+@pattern
+def Backwards(cell, h, place, steps):
+    last = var()
+    return Joined(ListedBackwards(Itself(Step)), cell, _, h, place, last, steps), last
+
+
+@rule(All)
+def in_order(cell, h, place, steps):
+    found = states(cell, h, steps)
+    return decline("other dimensions") if found is None else (gathered(found, place), found[-1])
+
+
+@rule(All)
+def in_order_but_the_first(cell, h, place, steps):
+    found = states(cell, h, steps)
+    return decline("other dimensions") if found is None else (gathered(found, place), found[0])
+
+
+@rule(Backwards)
+def in_order_too(cell, h, place, steps):
+    found = states(cell, h, steps)
+    return decline("other dimensions") if found is None else (gathered(found, place), found[-1])
+
+
+@rule(Backwards)
+def backwards(cell, h, place, steps):
+    found = states(cell, h, steps)
+    if found is None:
+        return decline("other dimensions")
+    return gathered(found.flip(0), place), found[-1]
+
+
+def test_lists_of_all_results() -> None:
+    """A list of any number of results is what the kernel returns, in the order of the list."""
+    of_all, of_first, of_order, of_reversed = prove(
+        [in_order, in_order_but_the_first, in_order_too, backwards]
+    ).verdicts
+    assert isinstance(of_all, Proved), of_all
+    assert isinstance(of_reversed, Proved), of_reversed
+    assert not isinstance(of_first, Proved) and not isinstance(of_order, Proved)
 
 
 def test_loops() -> None:

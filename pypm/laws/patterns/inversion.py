@@ -8,6 +8,7 @@ from pypm.core.guards import Apply, Constant, Expression, Tuple
 from pypm.core.record_expressions import MakeRecord
 from pypm.core.records import Record, fields_of
 from pypm.laws.algebra import Given
+from pypm.laws.numbers import is_number
 from pypm.laws.patterns.domains import summands
 from pypm.laws.patterns.ways import Choices, Impossible
 
@@ -35,6 +36,11 @@ def parts_of_expression(
                 yield from parts_of_expression(part, own, choices)
         case Constant(constant) if isinstance(constant, (str, tuple)) and constant != value:
             raise Impossible("another constant")
+        case Apply(function, (part, Constant(int() as constant))) if is_number(value) and (
+            function.name in ("add", "sub")
+        ):
+            own = value - constant if function.name == "add" else value + constant
+            yield from parts_of_expression(part, own, choices)
         case Apply() if isinstance(value, tuple) and len(summands(expression)) > 1:
             yield from _put_together(summands(expression), value, choices)
         case _:

@@ -33,6 +33,15 @@ def given_to(call: Meant) -> list[WayName]:
     return [call.actuals[call.definition.parameters.index(name)] for name in names]
 
 
+def _states_of(call: Meant) -> list[WayName]:
+    """Return the names of a call that are bound to states after a loop."""
+    means, parameters = steps_of(call.definition.means), call.definition.parameters
+    if means is None:
+        return []
+    names = means.states.values() if means.lists is None else [means.lists.last]
+    return [call.actuals[parameters.index(name)] for name in names if name in parameters]
+
+
 class Looping(Valued):
     """The part of a valuation that is about such calls."""
 
@@ -46,20 +55,26 @@ class Looping(Valued):
             group = new_group(by, lambda options: self._pick(options, label), self._formulas)
             self._bound |= {s: Hidden(name, group, self._formulas) for name, s in slots.items()}
 
+    def bind_states(self, slots: Sequence[WayName]) -> None:
+        """Bind those names that are states after a loop, before another call takes them."""
+        for slot in slots:
+            for call in self._uses.get(slot, {}).get("meant", ()):
+                if self._is_free(slot) and slot in _states_of(call):
+                    self.bound_by(call)
+
     def bound_by(self, call: Meant) -> Given:
         """Return what the steps of a loop compute, which also binds names."""
         if call not in self._results:
             means, parameters = steps_of(call.definition.means), call.definition.parameters
             assert means is not None
             known: dict[str, Given] = dict.fromkeys(means.states.values(), UNDEFINED)
-            number = self._world.size() - 1  # for any number of steps
-            known[means.number] = number
+            known[means.number] = self._world.size() - 1  # for any number of steps
             if means.lists is not None:
-                is_free = self._is_free(call.actuals[parameters.index(means.lists.count)])
-                known |= {
-                    means.lists.last: UNDEFINED,
-                    means.lists.count: UNDEFINED if is_free else number,
-                }
+                slot = call.actuals[parameters.index(means.lists.count)]
+                is_bound = self._is_free(slot) and not means.lists.is_reversed
+                known[means.lists.last] = UNDEFINED
+                if means.lists.count != means.number:
+                    known[means.lists.count] = UNDEFINED if is_bound else self._world.size()
             self._results[call], after = self.repeated(call)
             self._bound |= {slot: value for slot, value in after.items() if self._is_free(slot)}
             names = zip(parameters, call.actuals, strict=True)

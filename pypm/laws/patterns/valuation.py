@@ -164,6 +164,7 @@ class Valuation(Applying, Looping):
         """Return the result of a call by one of its spellings, which also binds names."""
         if call not in self._results:
             self._bind_as_said(call.actuals)
+            self.bind_states(call.actuals)
             values = tuple(UNDEFINED if self._is_free(s) else self.value(s) for s in call.actuals)
             given, names = signed(values)
             lemma = Lemma(call.definition, call.around, given)
