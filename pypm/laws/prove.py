@@ -13,6 +13,7 @@ import torch
 
 from pypm.core.patterns import Definition
 from pypm.core.rules import Rule, Rules, as_rule_set
+from pypm.core.terms import Value
 from pypm.core.traverse import free_names
 from pypm.diagnostics import InternalError
 from pypm.fx.tracing.body import takes_match
@@ -21,9 +22,10 @@ from pypm.laws.bodies import UNSURE, replaced
 from pypm.laws.contracts import Contracts
 from pypm.laws.equations import Equation, compared
 from pypm.laws.forms.deadline import DEADLINE, TimeIsUp
+from pypm.laws.forms.printing import shown
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import SIZES, TYPES, Declined, Key, Lemma, Make, Outcome, has_own_shape, tried
-from pypm.laws.numbers import Size, is_number
+from pypm.laws.numbers import Assumed, Size, form_of, is_number
 from pypm.laws.patterns.ways import Meant, Way, place_of
 from pypm.laws.refutation.refuting import CHECKS, SAMPLES, LawBroken, difference
 from pypm.laws.sizes import World
@@ -168,7 +170,7 @@ def _maker(
                 seen[:] = _compared_sizes(world)
             pairs = [(a, b) for a, b in world.unequal if isinstance(a, Size) and is_number(b)]
             if isinstance(small, int) and pairs:
-                world.unify(*pairs[-1])
+                _make_equal(world, *pairs[-1])
             if rule.reads is None:
                 sizes = {SIZES} if len(world.conditions) > known else set()
                 declined.asked = sizes | ({TYPES} if world.asks_types else set())
@@ -180,6 +182,15 @@ def _maker(
         return Equation(formulas, left, right)
 
     return make
+
+
+def _make_equal(world: World, size: Size, other: Value) -> None:
+    """Make a size equal to another one, or to a number: a condition of the verdict. Raises Assumed."""
+    try:
+        world.unify(size, other)
+    except Assumed as assumed:
+        condition = f"{shown(size.form)} = {shown(form_of(other))}"
+        raise Assumed(assumed.forms, condition) from None
 
 
 def _compared_sizes(world: World) -> list[int]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pypm import decline, let, pattern, rule
-from pypm.fx import GETITEM, Reading, aten, metadata, same_shape, trained
+from pypm.fx import GETITEM, Reading, aten, describe, metadata, same_shape, trained
 from pypm.kernels.attention.expressions import SCORE, parse
 from pypm.kernels.attention.programs import ScoreProgram
 from pypm.kernels.support.devices import off_gpu
@@ -14,7 +14,6 @@ from pypm.rules.attention.patterns import Attention, Heads4D
 from pypm.rules.attention.rules import reads_scores
 from pypm.rules.attention.scores.program import UNKNOWN, Scores, read_scores
 from pypm.rules.tiles.kernels import UNTRAINED, kernel_of, refused
-from pypm.rules.vocabulary.fused_attention import Fused, fused
 from pypm.tiles.families.attention import attention_tiles
 from pypm.tiles.program import TileError
 
@@ -48,40 +47,45 @@ def tiled_attention(scores, v, lv, match):
 # --- by torch's operators ------------------------------------------------------------------------
 
 
-@pattern(means=fused)
-def FusedByAny(q, k, v, mask, causal, scale, grouped):
-    return Fused(q, k, v, mask, causal, scale, grouped)
-
-
 @pattern
-def FusedByAny(q, k, v, mask, causal, scale, grouped):
-    let(grouped=False)
-    y = aten._scaled_dot_product_efficient_attention(q, k, v, mask, _, 0.0, causal, scale=scale)
-    return GETITEM(y, 0)
-
-
-@pattern
-def FusedByAny(q, k, v, mask, causal, scale, grouped):
-    let(grouped=False)
-    # where queries and keys differ in number, its causal mask may count from the last key
-    assert causal == False or q.shape[-2] == k.shape[-2]  # noqa: E712
-    y = aten._scaled_dot_product_cudnn_attention(q, k, v, mask, _, 0.0, causal, _, scale=scale)
-    return GETITEM(y, 0)
-
-
-@pattern
-def FusedByAny(q, k, v, mask, causal, scale, grouped):
-    let(grouped=False, mask=None)
-    assert causal == False or q.shape[-2] == k.shape[-2]  # noqa: E712
-    y = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, _, scale=scale)
-    return GETITEM(y, 0)
-
-
-@pattern
-def CalledTiles(q, k, v, lk, lv, mask, causal, scale, grouped):
+def CalledTiles(q, k, v, lk, lv, mask, causal, scale):
     keys, values = Heads4D(k, lk), Heads4D(v, lv)
-    assert q.rank == k.rank == v.rank == keys.rank == values.rank == 4
-    return FusedByAny(q, keys, values, mask, causal, scale, grouped)
+    assert q.rank == k.rank == v.rank == 4
+    return aten.scaled_dot_product_attention(
+        q, keys, values, mask, 0.0, causal, scale=scale, enable_gqa=_
+    ) | GETITEM(
+        aten._scaled_dot_product_flash_attention_for_cpu(
+            q, keys, values, 0.0, causal, attn_mask=mask, scale=scale
+        )
+        | aten._scaled_dot_product_efficient_attention(
+            q, keys, values, mask, _, 0.0, causal, scale=scale
+        )
+        | aten._scaled_dot_product_cudnn_attention(
+            q, keys, values, mask, _, 0.0, causal, _, scale=scale
+        ),
+        0,
+    )
+
+
+@pattern
+def CalledTiles(q, k, v, lk, lv, mask, causal, scale):
+    let(mask=None)
+    keys, values = Heads4D(k, lk), Heads4D(v, lv)
+    assert q.rank == k.rank == v.rank == 4
+    return GETITEM(
+        aten._scaled_dot_product_flash_attention(q, keys, values, 0.0, causal, _, scale=scale), 0
+    )
+
+
+FROM_THE_END = {
+    "aten._scaled_dot_product_cudnn_attention",
+    "aten._scaled_dot_product_flash_attention",
+}
+"""Kernels that torch does not call with a causal mask where queries and keys differ in number."""
+
+
+def names_in(match):
+    return {describe(node).operator.name for node in match.region.nodes}
 
 
 def read_called(match):
@@ -93,6 +97,8 @@ def read_called(match):
     is_known = scale is None or isinstance(scale, (int, float))
     if not is_known or not all(isinstance(n, int) and n for n in (*sizes, q.shape[3])):
         return Reading(None, declined=UNKNOWN)
+    if causal and sizes[2] != sizes[3] and FROM_THE_END & names_in(match):
+        return Reading(None, declined="the mask of this kernel may count from the last key")
     if bound["mask"] is None:
         scale = q.shape[3] ** -0.5 if scale is None else scale
         return with_tiles(Reading(Scores(CAUSAL if causal else ALL, scale, sizes, None)), q, k, v)

@@ -47,10 +47,13 @@ def in_rows(x):
     return quantized(x, scales_of(x))
 
 
-def in_groups(x, s, columns, turned):
-    """Return x in eight bits, and a scale for each group of a row, in the shape of s."""
-    values = opaque("quantized in groups", x, x, columns, turned)
-    return values, opaque("scales of groups", s, x, columns, turned)
+def in_groups(x, s, columns, turned, limits=(-TOP, TOP, False)):
+    """Return x in eight bits, and a scale for each group of a row, in the shape of s.
+
+    `limits` are the least and the largest value, and whether scales are powers of two.
+    """
+    values = opaque("quantized in groups", x, x, columns, turned, *limits)
+    return values, opaque("scales of groups", s, x, columns, turned, *limits)
 
 
 def packed(x, scale, swizzled, s):
@@ -97,8 +100,8 @@ state_references(
         "_C.dynamic_per_token_scaled_fp8_quant": lambda _, x, _s, _ub: (
             *(None, in_rows(x), scales_of(x)),
         ),
-        "_C.per_token_group_fp8_quant": lambda x, _q, s, columns, _e, _l, _h, _u, is_turned, _t: (
-            *(None, *in_groups(x, s, columns, is_turned)),
+        "_C.per_token_group_fp8_quant": lambda x, _q, s, columns, _e, low, top, powers, turned, _t: (
+            *(None, *in_groups(x, s, columns, turned, (low, top, powers))),
         ),
         "_C.scaled_fp4_quant": lambda x, scale, swizzled, _q, s: (
             *(None, *packed(x, scale, swizzled, s)),
