@@ -72,7 +72,7 @@ def _check_numbers(*values: Value) -> None:
 
 def _bits(value: Value) -> int:
     """Return the bits of a whole number; 0 for 0, 1 and -1, whose powers stay small."""
-    return value.bit_length() if isinstance(value, int) and abs(value) > 1 else 0
+    return value.bit_length() if type(value) is int and abs(value) > 1 else 0
 
 
 def _give_up(what: str) -> NoReturn:

@@ -76,7 +76,7 @@ class Outcome:
     parts: int | None = None
     """The most parts of a list, if there are lists."""
     asked: frozenset[str] = frozenset()
-    """What a body that declines may have asked for: `SIZES`, `TYPES`."""
+    """The facts that a body which declines may have asked for: `SIZES`, `TYPES`."""
 
     @property
     def lemmas(self) -> list[Lemma]:
@@ -185,7 +185,7 @@ class Declined(Exception):
         super().__init__(reason)
         self.reason = reason
         self.asked = {SIZES, TYPES}
-        """What the body may have asked for: another sample may change it."""
+        """The facts that the body may have asked for: another sample may change it."""
 
 
 class Lemmas(Protocol):

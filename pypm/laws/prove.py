@@ -37,8 +37,9 @@ DTYPES: Final = (torch.float32, torch.bfloat16)
 """Types of real numbers that are tried, where bodies that ask for types decline the first."""
 SAMPLES_OF_SIZES: Final = (None, 0), (1, 2, 3)
 """Samples that are tried, where bodies that compare sizes decline the first: None for large sizes;
-a number for a small one of the size with that number, 0 for none; sizes that the body finds to
-differ are then made equal. The first ones are tried with all types before the others.
+a number for a small one, counted among those that the body compared, from the last one on, 0 for
+none; sizes that the body finds to differ are then made equal. The first ones are tried with all
+types before the others.
 """
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
@@ -93,11 +94,12 @@ def _tried(rule: Rule, contracts: Contracts) -> tuple[Law, list[Outcome]]:
         again = tried(_maker(rule, contracts, is_opaque=True), until=("parted", "open"))
         if again[-1].kind not in ("parted", "open") and any(o.kind == "proved" for o in again):
             return Proved(rule.name, _extent([o for o in again if o.kind == "proved"], {})), again
+    seen: list[int] = []
     cases = (pair for samples in SAMPLES_OF_SIZES for pair in product(DTYPES, samples))
     (_, first), *others = (
         (
             (SIZES,) * (small is not None) + (TYPES,) * (dtype != DTYPES[0]),
-            _maker(rule, contracts, small, dtype=dtype),
+            _maker(rule, contracts, small, dtype=dtype, seen=seen),
         )
         for dtype, small in cases
     )
@@ -131,16 +133,20 @@ def _maker(
     is_lenient: bool = False,
     is_opaque: bool = False,
     dtype: torch.dtype = torch.float32,
+    seen: list[int] | None = None,
 ) -> Make:
     """Return what makes an equation; of any results for any values of the names if `is_opaque`, so
-    that only a body which computes its match again can be proved.
+    that only a body which computes its match again can be proved. `seen` holds the numbers of the
+    sizes that a body compared before it declined large ones.
     """
     names = sorted(frozenset(rule.parameters).union(*map(free_names, rule.roots)))
     none: frozenset[str] = frozenset()
     wholes = [Definition(rule.name, tuple(names), none, none, none, root) for root in rule.roots]
 
     def make(way: Way, world: World) -> Equation:
-        world.small, world.dtype = small or 0, dtype
+        if small and seen is not None and small > max(len(seen), 1):
+            raise Declined("no other size decides")
+        world.small, world.dtype = seen[small - 1] if small and seen else small or 0, dtype
         formulas = Formulas(world)
         slots = {name: way.slot(name) for name in names}
         way.assume(rule.guard, slots)
@@ -158,6 +164,8 @@ def _maker(
         try:
             right = replaced(rule, values, dtypes, left, formulas, is_lenient)
         except Declined as declined:
+            if small is None and seen is not None:
+                seen[:] = _compared_sizes(world)
             pairs = [(a, b) for a, b in world.unequal if isinstance(a, Size) and is_number(b)]
             if isinstance(small, int) and pairs:
                 world.unify(*pairs[-1])
@@ -172,6 +180,17 @@ def _maker(
         return Equation(formulas, left, right)
 
     return make
+
+
+def _compared_sizes(world: World) -> list[int]:
+    """Return the numbers of the sizes in the conditions of a world, those of the last one first."""
+    names = [
+        str(of[1])
+        for form, _ in reversed(world.conditions.values())
+        for of in sorted({of for m in form.terms for of, _ in m if of[0] == "size"})
+    ]
+    numbers = [int(name[1:]) for name in names if name[0] == "n" and name[1:].isdigit()]
+    return list(dict.fromkeys(numbers))
 
 
 def _counterexample(

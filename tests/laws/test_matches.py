@@ -10,7 +10,7 @@ import torch
 from pypm import Rule, op_var, pattern, rule
 from pypm.fx import Match, Reading, aten, metadata
 from pypm.laws.verdicts import Proved
-from pypm.rules import epilogue
+from pypm.rules import epilogue, tiles
 from pypm.tools import prove
 
 # --- the match itself ----------------------------------------------------------------------------
@@ -48,6 +48,13 @@ def test_a_match_that_is_computed_again() -> None:
 def test_regions_in_another_type(name: str) -> None:
     found = next(each for each in epilogue.RULES if each.name == name)
     assert isinstance(prove(found).verdicts[0], Proved)
+
+
+@pytest.mark.parametrize("name", ["gated_products", "product_and_epilogue"])
+def test_programs_that_are_compiled_from_a_match(name: str) -> None:
+    found = next(each for each in tiles.RULES if each.name == name)
+    law = prove(found).verdicts[0]
+    assert isinstance(law, Proved) and law.scope.assumed == ("its match", "pypm.tile_region")
 
 
 # --- sizes in a text -----------------------------------------------------------------------------

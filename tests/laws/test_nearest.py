@@ -65,3 +65,33 @@ def rounded_before_any(x, most):
 def test_what_a_guard_allows_is_proved_for_no_other_numbers():
     assert isinstance(prove(rounded_before).verdicts[0], Proved)
     assert not isinstance(prove(rounded_before_any).verdicts[0], Proved)
+
+
+@pattern
+def Scaled(x, s):
+    y = x / s
+    s <= aten.amax(aten.abs(x), [-1], True)
+    return y
+
+
+@pattern
+def WithScale(x):
+    s = var()
+    return Scaled(x, s), s
+
+
+@rule(WithScale)
+def with_scale(x):
+    s = x.abs().amax(-1, True)
+    return x / s, s
+
+
+@rule(WithScale)
+def with_another_scale(x):
+    s = x.abs().amax(-1, True)
+    return x / s, s * 2
+
+
+def test_a_result_that_a_call_binds_is_what_the_call_says():
+    assert isinstance(prove(with_scale).verdicts[0], Proved)
+    assert not isinstance(prove(with_another_scale).verdicts[0], Proved)

@@ -127,7 +127,7 @@ class Lists:
     """A list of the results of all steps. The names are parameters of the pattern."""
 
     item: Callable[..., Value]
-    """What is listed of a result: a function of it and of `given`, in torch's operators."""
+    """Item of a result in the list: a function of it and of `given`, in torch's operators."""
     given: tuple[str, ...]
     last: str
     """The state after the last step."""
@@ -158,4 +158,4 @@ class Repeats:
     number: str
     """The number of a step: as a parameter, that of the last one; for lists, that before them."""
     lists: Lists | None = None
-    """What is listed of each step, if the pattern matches a list; None if it matches a state."""
+    """Items of each step, if the pattern matches a list; None if it matches a state."""

@@ -112,7 +112,7 @@ class Guarding(Valued):
             raise (Impossible if are_known else NotMatched)(str(why)) from None
 
     def _guard(self, guard: Guard, names: Names) -> None:
-        if reads_none(guard, lambda name: self.value(names[name])):
+        if reads_none(guard, lambda read: self._owner(names[read.name], read.attribute)):
             raise Impossible("None is no tensor")
         if lacks_a_dimension(guard, lambda name: self.value(names[name])):
             raise NotMatched("a guard")
@@ -225,6 +225,11 @@ class Guarding(Valued):
         if isinstance(value, Formula) and name not in SHAPES and self._is_opaque(slot):
             return UNDEFINED
         return known_attribute(self._formulas, value, name)
+
+    def _owner(self, slot: WayName, attribute: str) -> Given:
+        """Return the value whose attribute is read: no more of it, where a field is."""
+        found = self.attribute(slot, attribute)
+        return self.value(slot) if attribute in SHAPES else found
 
     def _is_variable(self, slot: WayName) -> bool:
         """Return whether a name stands for anything that its uses allow."""

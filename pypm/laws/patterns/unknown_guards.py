@@ -60,10 +60,13 @@ def is_about_values(guard: Guard) -> bool:
     return is_about_sizes(guard) or any(isinstance(part, Reference) for part in _read(guard))
 
 
-def reads_none(guard: Guard, value_of: Callable[[str], Given]) -> bool:
-    """Return whether a guard reads the shape of None: it cannot hold."""
+def reads_none(guard: Guard, owner_of: Callable[[Attribute], Given]) -> bool:
+    """Return whether a guard reads the shape of None: it cannot hold.
+
+    `owner_of` returns whose attribute one is: values are chosen in the order that guards read them.
+    """
     return not isinstance(guard, Or) and any(
-        isinstance(part, Attribute) and part.attribute in SHAPES and value_of(part.name) is None
+        isinstance(part, Attribute) and owner_of(part) is None and part.attribute in SHAPES
         for part in _read(guard)
     )
 

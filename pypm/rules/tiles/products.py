@@ -3,8 +3,7 @@ the load of their rows.
 """
 
 from pypm import let, op_var, pattern, rule
-from pypm.fx import Reading, aten, describe, metadata
-from pypm.fx.operators.body_trace import reference_in_proof, state_references
+from pypm.fx import Reading, aten, describe, metadata, reference_in_proof, state_references
 from pypm.kernels.support.devices import off_gpu
 from pypm.kernels.support.lowering import PRODUCTS, SAME, lowered
 from pypm.rules.tiles.kernels import kernel_of, refused
