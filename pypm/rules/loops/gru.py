@@ -14,7 +14,7 @@ from pypm.kernels.gru import gru
 from pypm.kernels.support.devices import off_cpu
 from pypm.rules.loops.folds import Itself, Joined, Listed, State, gathered
 from pypm.rules.loops.items import Input
-from pypm.rules.loops.lstm import Biased, Product
+from pypm.rules.loops.lstm import Biased, Product, linear_of, same_layer, weights_of
 from pypm.rules.loops.recurrences import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
 from pypm.rules.vocabulary.indexing import Taken
@@ -36,11 +36,20 @@ def Affine(x, w, b, by_rows):
     return y
 
 
+@pattern(means=hiding(weights_of, linear_of))
+def Plain(x, layer):
+    w, b, by_rows = var(), var(), var()
+    let(layer=record(weight=w, bias=b, by_rows=by_rows))
+    assert w.rank == 2
+    assert b is None or b.rank == 1
+    return Affine(x, w, b, by_rows)
+
+
 @observer((2, 1))
 def rows_of(weight):
     """Return a weight, [out, in], and its bias, [out], as `Part` binds them."""
-    w, b, by_rows, rows = weight
-    w = w if by_rows else w.t()
+    layer, rows = weight
+    w, b = weights_of(layer)
     b = w.new_zeros(w.shape[0]) if b is None else b
     if rows is None:
         return w, b
@@ -48,21 +57,17 @@ def rows_of(weight):
 
 
 @pattern(means=hiding(rows_of, lambda x, weight: F.linear(x, *rows_of(weight))))
-def Part(x, weight):  # `weight`: a matrix, a bias, and which rows of both
-    w, b, by_rows = var(), var(), var()
-    let(weight=(w, b, by_rows, None))
-    assert w.rank == 2
-    assert b is None or b.rank == 1
-    return Affine(x, w, b, by_rows)
+def Part(x, weight):  # `weight`: a layer, and which rows of it
+    layer = var()
+    let(weight=(layer, None))
+    return Plain(x, layer)
 
 
 @pattern
 def Part(x, weight):
-    w, b, by_rows, at = var(), var(), var(), var()
-    let(weight=(w, b, by_rows, at))
-    assert w.rank == 2
-    assert b is None or b.rank == 1
-    return Taken(Affine(x, w, b, by_rows), at)
+    layer, at = var(), var()
+    let(weight=(layer, at))
+    return Taken(Plain(x, layer), at)
 
 
 @observer((2, 1, 2, 1))
@@ -219,15 +224,13 @@ def of_torch(gates):
 
 def whole_of(weights):
     """Return a weight and its bias of which three gates take a third each, in order; or None."""
-    w, b, by_rows, _ = weights[0]
-    height = w.shape[0 if by_rows else 1]
+    layer, _ = weights[0]
+    height = weights_of(layer)[0].shape[0]
     n = height // 3
     thirds = [range(i * n, (i + 1) * n) for i in range(3)]
-    if not same_size(height, 3 * n) or [each[3] for each in weights] != thirds:
+    if not same_size(height, 3 * n) or [at for _, at in weights] != thirds:
         return None
-    if not all(each[0] is w and each[1] is b and each[2] == by_rows for each in weights):
-        return None
-    return rows_of((w, b, by_rows, None))
+    return rows_of((layer, None)) if all(same_layer(each, layer) for each, _ in weights) else None
 
 
 RULES = RuleSet((gru_layer, last_of_gru), "gru")

@@ -241,10 +241,13 @@ def of_torch(gates):
 
 def same(one, two):
     """Return whether layers of both, and a bias, are the same."""
-    pairs = zip(one[:2], two[:2], strict=True)
-    return one[2] is two[2] and all(
-        a.weight is b.weight and a.bias is b.bias and a.by_rows == b.by_rows for a, b in pairs
-    )
+    return one[2] is two[2] and all(map(same_layer, one[:2], two[:2]))
+
+
+def same_layer(one, two):
+    """Return whether two layers have the same weight and bias."""
+    is_same = one.weight is two.weight and one.bias is two.bias
+    return is_same and one.by_rows == two.by_rows
 
 
 def unfit(items, h, c, gates):

@@ -16,7 +16,7 @@ from pypm.fx import aten, hiding, observer, same_shape, same_size
 from pypm.kernels.rnn import rnn
 from pypm.kernels.support.devices import off_cpu
 from pypm.rules.loops.folds import Joined, Listed, ListedBackwards, State, gathered
-from pypm.rules.loops.gru import Affine
+from pypm.rules.loops.gru import Plain
 from pypm.rules.loops.lstm import Biased, linear_of, weights_of
 from pypm.rules.loops.recurrences import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
@@ -36,15 +36,6 @@ def layered(x, layer, shape=None):
 @pattern(means=hiding(weights_of, layered))
 def Layered(x, layer):  # rows of x times a weight, and a bias
     return Rows(Plain(Rows(x), layer))
-
-
-@pattern(means=hiding(weights_of, linear_of))
-def Plain(x, layer):
-    w, b, by_rows = var(), var(), var()
-    let(layer=record(weight=w, bias=b, by_rows=by_rows))
-    assert w.rank == 2
-    assert b is None or b.rank == 1
-    return Affine(x, w, b, by_rows)
 
 
 @observer((2,), (3,))
