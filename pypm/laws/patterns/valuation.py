@@ -82,6 +82,8 @@ class Valuation(Applying, Looping):
         if slot not in self._known:
             if self._under_way and slot.lets and is_number(self._given.get(slot)):
                 return self._given[slot]  # it is compared where it is asked for by itself
+            if slot in self._under_way and slot in self._bound:  # by the call that is under way
+                return self._bound[slot]
             if slot in self._under_way:
                 raise NoMeaning(f"`{slot.name}` depends on itself")
             self._under_way.add(slot)
