@@ -185,7 +185,7 @@ def _maker(
 
 
 def _make_equal(world: World, size: Size, other: Value) -> None:
-    """Make a size equal to another one, or to a number: a condition of the verdict. Raises Assumed."""
+    """Make a size equal to a number: a condition of the verdict. Raises Assumed."""
     try:
         world.unify(size, other)
     except Assumed as assumed:

@@ -10,7 +10,8 @@ from pypm import decline, pattern, rule
 from pypm.fx import trained
 from pypm.kernels.attention import attention_over_cache, unsuited
 from pypm.kernels.attention.decoding import FEW_QUERIES
-from pypm.rules.attention.patterns import Attention, Heads4D
+from pypm.rules.attention.heads import Heads4D
+from pypm.rules.attention.patterns import Attention
 from pypm.rules.attention.rules import agree, replaced
 from pypm.rules.vocabulary.fused_attention import Fused
 

@@ -12,7 +12,8 @@ from pypm import decline, let, pattern, predicate, rule, var
 from pypm.fx import GETITEM, aten, is_scalar, known_to_hold, same_size, trained
 from pypm.kernels.paged import attention_by_table, unsupported
 from pypm.kernels.support.devices import off_cpu
-from pypm.rules.attention.patterns import Heads, Stepped
+from pypm.rules.attention.heads import Heads
+from pypm.rules.attention.patterns import Stepped
 from pypm.rules.attention.score_steps import LOW, LOWEST, fold, held
 from pypm.rules.vocabulary.products import MM
 from pypm.rules.vocabulary.shapes import NoOp, Reshape, Resized, Transposed

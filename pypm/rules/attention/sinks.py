@@ -3,7 +3,8 @@
 from pypm import decline, pattern, rule
 from pypm.fx import aten, is_scalar, same_size, trained
 from pypm.kernels.attention import attention_with_sinks
-from pypm.rules.attention.patterns import Heads, Scored
+from pypm.rules.attention.heads import Heads
+from pypm.rules.attention.patterns import Scored
 from pypm.rules.attention.rules import agree, replaced
 from pypm.rules.vocabulary.products import MM
 from pypm.rules.vocabulary.shapes import LooseStep, UnderLooseSteps

@@ -2,7 +2,7 @@
 
 from pypm import keep, let, pattern, record, var
 from pypm.fx import GETITEM, aten
-from pypm.rules.attention.patterns import Broadcast, Repeated
+from pypm.rules.attention.heads import Broadcast, Repeated
 from pypm.rules.events.products import (
     InOrder,
     Multiplied,

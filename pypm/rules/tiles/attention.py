@@ -9,8 +9,9 @@ from pypm.kernels.attention.programs import ScoreProgram
 from pypm.kernels.support.devices import off_gpu
 from pypm.rules.attention.block_sparse import called_scores
 from pypm.rules.attention.decoding import turned
+from pypm.rules.attention.heads import Heads4D
 from pypm.rules.attention.layouts import arranged, of_rank_four
-from pypm.rules.attention.patterns import Attention, Heads4D
+from pypm.rules.attention.patterns import Attention
 from pypm.rules.attention.rules import reads_scores
 from pypm.rules.attention.scores.program import UNKNOWN, Scores, read_scores
 from pypm.rules.tiles.kernels import UNTRAINED, kernel_of, refused

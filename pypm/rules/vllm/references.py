@@ -100,8 +100,8 @@ state_references(
         "_C.dynamic_per_token_scaled_fp8_quant": lambda _, x, _s, _ub: (
             *(None, in_rows(x), scales_of(x)),
         ),
-        "_C.per_token_group_fp8_quant": lambda x, _q, s, columns, _e, low, top, powers, turned, _t: (
-            *(None, *in_groups(x, s, columns, turned, (low, top, powers))),
+        "_C.per_token_group_fp8_quant": lambda x, _q, s, columns, _e, low, top, pow2, turned, _t: (
+            *(None, *in_groups(x, s, columns, turned, (low, top, pow2))),
         ),
         "_C.scaled_fp4_quant": lambda x, scale, swizzled, _q, s: (
             *(None, *packed(x, scale, swizzled, s)),
