@@ -41,6 +41,8 @@ SIZES: Final = "sizes"
 TYPES: Final = "types"
 MOST_WAYS: Final = 4000
 """The most ways, with their shapes, that are tried for one lemma or rule."""
+MOST_NARROW: Final = 8
+"""The most shapes of a way that are proved with an argument of size 1 before the next way."""
 
 
 @dataclass(frozen=True)
@@ -98,19 +100,22 @@ def tried(
     """Try all ways, up to one with an outcome of the kinds `until`: each is made by choices. A way
     is proved if its sides have one normal form, the same one for two samples of all sizes and
     numbers: so no sample is in it. Of last choices with the label `first`, those that are proved
-    or open first stand for the others, but where the size of an argument has to be 1, and so do
-    parted ones that are ways by `is_way`. A way that is declined is made by `others`, in turn, up
-    to one that is not: by those about what its body asked for.
+    or open first stand for the others, but a few where the size of an argument has to be 1, and so
+    do parted ones that are ways by `is_way`. A way that is declined is made by `others`, in turn,
+    up to one that is not: by those about what its body asked for.
     """
     found = []
     choices = Choices()
+    narrow = 0
     for _ in range(MOST_WAYS):
         found.append(outcome_of(make, choices))
         if found[-1].kind == "declined":
             found[-1:] = _elsewhere(others, choices, found[-1].asked) or found[-1:]
         last = found[-1]
         is_parted = bool(first) and last.kind == "parted" and is_way(last)
-        known = first if is_parted or _stands_for_others(last) else ""
+        is_known = is_parted or narrow == MOST_NARROW or _stands_for_others(last)
+        narrow = 0 if is_known else narrow + (last.kind == "proved")
+        known = first if is_known else ""
         if found[-1].kind in until or not choices.advance(known):
             return found
     return [*found, Outcome("open", Way(choices), f"more than {MOST_WAYS} ways")]

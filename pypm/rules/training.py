@@ -16,7 +16,7 @@ from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import aten, is_scalar, prims, same_size
 from pypm.kernels.attention_gradients import attention_and_gradients, unsupported
 from pypm.rules.attention.layouts import heads_of
-from pypm.rules.attention.meanings import regrouped, stepped
+from pypm.rules.attention.meanings import regrouped
 from pypm.rules.attention.patterns import Affine
 from pypm.rules.attention.rules import unclear_sum
 from pypm.rules.attention.score_steps import LOWEST, causally, fold, over
@@ -28,17 +28,12 @@ from pypm.rules.vocabulary.softmax import Softmax
 # Autograd has every matrix product as `bmm`, whose operands are what is bound: [B * H, S, D].
 
 
-def batched_scores(q, t, steps, shape=None):
-    """Return the scores of queries and transposed keys after steps."""
-    return stepped(q @ t, steps, shape)
-
-
 def quotient(p, z):
     """Return the weights of exponentials and their sums, or those that are weights already."""
     return p if z is None else p / rows(z, p.shape)
 
 
-@pattern(means=batched_scores)
+@pattern
 def BatchedScores(q, t, steps):
     return Affine(aten.bmm(q, t), steps)
 
