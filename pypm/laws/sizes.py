@@ -86,6 +86,9 @@ class World:
     """True if code asked for the type of a tensor."""
     plain: dict[float, Poly] = field(default_factory=dict)
     """Plain numbers that are taken for the symbols whose samples they are."""
+    chosen: set[Factor] = field(default_factory=set)
+    """Sizes of views in any shape of the rank that a tensor has: a product of them is not split in
+    order, for the shape would be the same."""
     has_choices: bool = False
     """True if the rank of a tensor was chosen."""
     count: int = 0
@@ -216,9 +219,9 @@ class World:
             return
         a, b = without_common(a, b)
         sides = (a, b), (b, a)
-        for symbol, other in (
-            x for of in (solutions, ones, factors) for s in sides for x in of(*s)
-        ):
+        is_chosen = any(of in self.chosen for m in (*a.terms, *b.terms) for of, _ in m)
+        ways = (solutions, ones) if is_chosen else (solutions, ones, factors)
+        for symbol, other in (x for of in ways for s in sides for x in of(*s)):
             if not self.is_frozen(symbol):
                 found[symbol] = self.assumptions[symbol] = other
                 self._unify(one, two, found)

@@ -132,7 +132,12 @@ class Applying(Guarding):
         if not is_own:
             ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
         chosen = self._pick([None, *ranks], "shape")
-        return own if chosen is None else tuple(self._world.size() for _ in range(chosen))
+        if chosen is None:
+            return own
+        sizes = tuple(self._world.size() for _ in range(chosen))
+        if chosen == len(own):
+            self._world.chosen |= {of for size in sizes for m in size.form.terms for of, _ in m}
+        return sizes
 
     def _said_shape(self, slot: WayName | None) -> tuple[Given, ...] | None:
         """Return the shape that a guard says of a slot, or of a name for the same value."""
