@@ -37,6 +37,7 @@ TESTS: Final[Mapping[str, str]] = {
     "attention/block_sparse": "attention_edges block_attention",
     "attention/decoding": "attention_edges decoding",
     "attention/differential": "attention_edges differential_attention",
+    "attention/heads": "attention attention_edges attention_variants decoding",
     "attention/pages": "paged_attention",
     "attention/patterns": "attention causal_attention softcap dropout attention_products "
     "filled_rows symbolic_attention block_attention decoding combinations",
@@ -65,6 +66,7 @@ TESTS: Final[Mapping[str, str]] = {
     "loops/wkv": "wkv",
     "loops/steps": "older_states matrix_states delta_rule recurrences",
     "rotary": "rotary",
+    "training": "training",
     "vllm/activations": "vllm",
     "vllm/attention": "vllm vllm_packed",
     "vllm/collectives": "vllm_collectives",
