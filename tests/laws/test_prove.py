@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pypm import let, pattern, predicate, rule, var
+from pypm import decline, let, pattern, predicate, rule, var
 from pypm.fx import aten
 from pypm.laws.verdicts import Open, Proved, Refuted
 from pypm.rules import activation, attention, epilogue, norm
@@ -112,6 +112,13 @@ def OneOrTwo(x):
     end = var()
     assert end == two_of_few(x.shape)
     return aten.relu(aten.slice(x, -1, 0, end, 1))
+
+
+@rule(Silu)
+def of_one_width(x):
+    if x.dim() == 0 or x.shape[-1] != 256:
+        return decline("another width")
+    return F.silu(x)
 
 
 @rule(OneOrTwo)
@@ -323,6 +330,12 @@ def test_shipped_rules_are_proved() -> None:
     assert laws.ok, str(laws)
     words = [each["verdict"] for each in json.loads(laws.to_json())]
     assert words == ["proved"] * 5
+
+
+def test_sizes_that_a_body_takes_alone_are_conditions() -> None:
+    law = prove(of_one_width).verdicts[0]
+    assert isinstance(law, Proved)
+    assert any(condition.endswith("= 256") for condition in law.scope.conditions)
 
 
 @pytest.mark.parametrize("divided", [in_halves, half_of_relu])
