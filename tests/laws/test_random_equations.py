@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 from typing import TypeAlias
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pypm.laws.equations import Equation, compared
+from pypm.laws.refutation.floats import Floats
 from pypm.laws.refutation.refuting import difference
 from tests.laws.sides import between
 
@@ -107,3 +109,9 @@ def test_random_equations(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 500))
 def test_more_random_equations(seed: int) -> None:
     check(seed)
+
+
+def test_powers_that_no_float_holds_are_compared_with_nothing() -> None:
+    algebra = Floats()
+    assert math.isnan(algebra.power(1e-200, -2)) and math.isnan(algebra.power(0.0, -1))
+    assert algebra.power(2.0, -1) == 0.5

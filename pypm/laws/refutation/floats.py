@@ -43,10 +43,10 @@ class Floats:
         return math.log(value) if value else -math.inf
 
     def power(self, value: float, exponent: int | Fraction) -> float:
-        """Return a power; NaN where it has no real value."""
+        """Return a power; NaN where it has no real value, or one that a float does not hold."""
         try:
             found = float(value) ** float(exponent)
-        except ZeroDivisionError:
+        except (ZeroDivisionError, OverflowError):
             return math.nan
         return found if isinstance(found, float) else math.nan
 
