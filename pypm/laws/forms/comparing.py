@@ -64,15 +64,7 @@ def _summand(difference: Poly) -> Poly | None:
     """Return what a difference is the sum of, over an index on which a condition in it depends."""
     sizes = (size for m in difference.terms for of, _ in m for size in _sizes_of_conditions(of))
     size = next(sizes, None)
-    if size is None:
-        return None
-    index, total = new_index(), Poly({})
-    for monomial, coefficient in difference.terms.items():
-        found = summand(monomial, size, index)
-        if found is None:
-            return None
-        total = total + found.scaled(coefficient)
-    return total
+    return None if size is None else summand(difference, size, new_index())
 
 
 def _sizes_of_conditions(of: Factor) -> Iterator[Part]:

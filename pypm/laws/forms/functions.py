@@ -218,12 +218,9 @@ def _vanishing_rest(value: Poly) -> Poly:
     if len(sizes) != 1:
         return value
     (size,), index = sizes, new_index()
-    parts = [(summand(m, size, index), c) for m, c in value.terms.items()]
-    body = Poly({})
-    for part, coefficient in parts:
-        if part is None:
-            return value
-        body = body + part.scaled(coefficient)
+    body = summand(value, size, index)
+    if body is None:
+        return value
     shared, rest = _shared(body, True)
     lead = rest.terms.get(ONE, Fraction(1))
     rest = rest.scaled(1 / lead)

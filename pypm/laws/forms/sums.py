@@ -142,8 +142,18 @@ def opened(of: Factor) -> tuple[Sizes, Monomial]:
     return ranges, frozenset(_renamed(body, names))
 
 
-def summand(monomial: Monomial, size: Key, index: str) -> Poly | None:
-    """Return what a monomial is the sum of, over an index of this size; None if it is no sum."""
+def summand(value: Poly, size: Key, index: str) -> Poly | None:
+    """Return what a value is the sum of, over an index of this size; None if a term is no sum."""
+    found = Poly({})
+    for monomial, coefficient in value.terms.items():
+        part = _summand_of_monomial(monomial, size, index)
+        if part is None:
+            return None
+        found = found + part.scaled(coefficient)
+    return found
+
+
+def _summand_of_monomial(monomial: Monomial, size: Key, index: str) -> Poly | None:
     for of, exponent in monomial:
         if of[0] == "sum" and exponent == 1 and size in of[1]:
             sizes, body = opened(of)

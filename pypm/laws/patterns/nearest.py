@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from functools import lru_cache
 
 import torch
@@ -11,6 +10,7 @@ import torch
 from pypm.core.guards import Function
 from pypm.core.terms import Value
 from pypm.laws.algebra import Given, NoMeaning
+from pypm.laws.forms.functions import only_factor
 from pypm.laws.forms.polynomials import Factor, Poly, factor
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.numbers import Assumed, form_of, is_number
@@ -60,9 +60,5 @@ def _nearest(nearest: Callable[..., Value], forms: tuple[Poly, ...]) -> tuple[Po
 
 def _symbol(form: Poly) -> Factor | None:
     """Return the symbol of a number that is nothing else."""
-    if len(form.terms) != 1:
-        return None
-    ((monomial, coefficient),) = form.terms.items()
-    powers = [*monomial]
-    is_one = coefficient == 1 and len(powers) == 1 and powers[0][1] == Fraction(1)
-    return powers[0][0] if is_one and powers[0][0][0] == "symbol" else None
+    of = only_factor(form)
+    return of if of[:1] == ("symbol",) else None

@@ -25,7 +25,7 @@ __all__ = [
 
 OF_STORAGE: Final = frozenset({"dtype", "device", "tags", "is_contiguous", "is_constant"})
 """Attributes on which no value depends over the reals."""
-SHAPES: Final = frozenset({"shape", "rank", "numel"})
+OF_TENSORS: Final = frozenset({"shape", "rank", "numel"})
 """Attributes that tensors alone have."""
 
 
@@ -66,7 +66,7 @@ def reads_none(guard: Guard, owner_of: Callable[[Attribute], Given]) -> bool:
     `owner_of` returns whose attribute one is: values are chosen in the order that guards read them.
     """
     return not isinstance(guard, Or) and any(
-        isinstance(part, Attribute) and owner_of(part) is None and part.attribute in SHAPES
+        isinstance(part, Attribute) and owner_of(part) is None and part.attribute in OF_TENSORS
         for part in _read(guard)
     )
 
