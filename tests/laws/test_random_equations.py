@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from random import Random
 from typing import TypeAlias
 
@@ -111,7 +112,10 @@ def test_more_random_equations(seed: int) -> None:
     check(seed)
 
 
-def test_powers_that_no_float_holds_are_compared_with_nothing() -> None:
+def test_values_that_no_float_holds_are_compared_with_nothing() -> None:
     algebra = Floats()
     assert math.isnan(algebra.power(1e-200, -2)) and math.isnan(algebra.power(0.0, -1))
+    assert math.isnan(algebra.power(-1.0, Fraction(1, 2))) and math.isnan(algebra.log(-1.0))
+    assert math.isnan(algebra.function("sin", math.inf))
+    assert math.isnan(algebra.function("round", math.inf))
     assert algebra.power(2.0, -1) == 0.5

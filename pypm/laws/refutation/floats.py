@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Final
@@ -22,6 +23,15 @@ FUNCTIONS: Final[dict[str, Callable[..., float]]] = {
 }
 
 
+def _or_nan(function: Callable[..., float | complex], *values: float) -> float:
+    """Return a function of values; NaN where it is no real number, or one that no float holds."""
+    try:
+        found = function(*values)
+    except (ArithmeticError, ValueError):
+        return math.nan
+    return math.nan if isinstance(found, complex) else float(found)
+
+
 class Floats:
     """Floats; sizes and indices are integers."""
 
@@ -39,22 +49,18 @@ class Floats:
         return math.exp(value) if value < 700 else math.inf
 
     def log(self, value: float) -> float:
-        """Return the logarithm; of zero, minus infinity."""
-        return math.log(value) if value else -math.inf
+        """Return the logarithm; of zero, minus infinity; NaN below."""
+        return _or_nan(math.log, value) if value else -math.inf
 
     def power(self, value: float, exponent: int | Fraction) -> float:
         """Return a power; NaN where it has no real value, or one that a float does not hold."""
-        try:
-            found = float(value) ** float(exponent)
-        except (ZeroDivisionError, OverflowError):
-            return math.nan
-        return found if isinstance(found, float) else math.nan
+        return _or_nan(operator.pow, float(value), float(exponent))
 
     def function(self, name: str, *values: float) -> float:
-        """Return a function by its name; NaN for one that is not known."""
+        """Return a function by its name; NaN for one that is not known, or has no value."""
         if name not in FUNCTIONS:
             return math.nan
-        return float(FUNCTIONS[name](*values) if len(values) > 1 or name != "max" else values[0])
+        return _or_nan(FUNCTIONS[name], *values) if len(values) > 1 or name != "max" else values[0]
 
     def positive(self, value: float) -> float:
         """Return 1 for a value above zero, else 0."""
