@@ -40,6 +40,8 @@ class Contracts:
         self._impossible: set[Key] = set()
         self._never: set[Key] = set()
         """Those of which no way is possible whatever the sizes."""
+        self._settled: set[Key] = set()
+        """Those of which is known whether a way is possible, by no hypothesis."""
         self._under_way: set[Key] = set()
         self._spellings = Spellings(self)
 
@@ -48,12 +50,12 @@ class Contracts:
         no alternate of a pattern refuses its arguments.
         """
         listed = [o for o in outcomes if o.kind in ("proved", "parted", "open", "declined")]
-        self.prove(listed)
+        self._settle(listed, self._settled)
         return [o for o in listed if not self._is_impossible(o)]
 
     def judged(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Return outcomes of ways; those on which a called pattern does not agree are rejected."""
-        self.prove(outcomes)
+        self._settle(outcomes, self._settled)
         return [*map(self._judged, outcomes)]
 
     def refuse(self, way: Way) -> None:
@@ -67,30 +69,31 @@ class Contracts:
 
     def prove(self, outcomes: Iterable[Outcome]) -> dict[Key, tuple[Lemma, list[Outcome]]]:
         """Return what ways take for granted, and what that does, each with what came of it."""
+        return {
+            key: (lemma, [self._judged(o) for o in outcomes])
+            for key, (lemma, outcomes) in self._settle(outcomes, frozenset()).items()
+            if key not in self._impossible
+        }
+
+    def _settle(
+        self, outcomes: Iterable[Outcome], settled: Set[Key]
+    ) -> dict[Key, tuple[Lemma, list[Outcome]]]:
+        """Find out what ways take for granted, but for what is settled, and return it."""
         idle = "declined", "impossible", "rejected"
         todo = [lemma for o in outcomes if o.kind not in idle for lemma in o.lemmas]
         found: dict[Key, tuple[Lemma, list[Outcome]]] = {}
+        hypotheses: set[Key] = set()
         while todo:
             lemma = todo.pop()
             key = lemma.key
-            if key in found:
+            if key in found or key in settled:
                 continue
-            if key in self._under_way or self._spellings.is_under_way(key):  # a hypothesis
+            if key in self._under_way or self._spellings.is_under_way(key):
+                hypotheses.add(key)
                 continue
-            if lemma.definition.means is None:
-                found[key] = lemma, self._spellings.outcomes(lemma)
-            else:
-                if key not in self._known:
-                    self._under_way.add(key)
-                    try:
-                        self._known[key] = tried(
-                            self._maker(lemma),
-                            first="shape",
-                            is_way=lambda o: bool(self.possible([o])),
-                        )
-                    finally:
-                        self._under_way.remove(key)
-                found[key] = lemma, self._known[key]
+            found[key] = lemma, self._outcomes(lemma)
+            if self._spellings.is_unfinished(key):
+                hypotheses.add(key)
             todo += [
                 needed
                 for o in found[key][1]
@@ -98,11 +101,25 @@ class Contracts:
                 for needed in o.lemmas
             ]
         self._mark(found)
-        return {
-            key: (lemma, [self._judged(o) for o in outcomes])
-            for key, (lemma, outcomes) in found.items()
-            if key not in self._impossible
-        }
+        self._settled |= _without(found, hypotheses)
+        return found
+
+    def _outcomes(self, lemma: Lemma) -> list[Outcome]:
+        """Return the outcomes of the ways by which a lemma is proved."""
+        key = lemma.key
+        if lemma.definition.means is None:
+            return self._spellings.outcomes(lemma)
+        if key not in self._known:
+            self._under_way.add(key)
+            try:
+                self._known[key] = tried(
+                    self._maker(lemma),
+                    first="shape",
+                    is_way=lambda o: bool(self.possible([o])),
+                )
+            finally:
+                self._under_way.remove(key)
+        return self._known[key]
 
     def _mark(self, found: Mapping[Key, tuple[Lemma, list[Outcome]]]) -> None:
         """Find the lemmas of which no way is possible: none that ends, as matches are finite."""
@@ -201,3 +218,15 @@ class Contracts:
     def spellings(self, lemma: Lemma) -> Sequence[Spelling]:
         """Return spellings of a pattern, one of which each other one is equal to."""
         return self._spellings.of(lemma)
+
+
+def _without(found: Mapping[Key, tuple[Lemma, list[Outcome]]], hypotheses: Set[Key]) -> Set[Key]:
+    """Return the lemmas that take no hypothesis for granted, nor a lemma that does."""
+    needed = {key: {m.key for o in some for m in o.lemmas} for key, (_, some) in found.items()}
+    left = needed.keys() - hypotheses
+    while True:
+        resting = {key for key in left if not needed[key].isdisjoint(hypotheses)}
+        if not resting:
+            return left
+        left -= resting
+        hypotheses = resting

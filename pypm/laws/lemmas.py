@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from inspect import Parameter, signature
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -54,7 +54,7 @@ class Lemma:
     """The recursive definitions around it, which it may call."""
     given: Signature
 
-    @property
+    @cached_property
     def key(self) -> Key:
         """The definition's identity, and the arguments."""
         return id(self.definition), self.given

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from pypm.core.records import Record, fields_of
 from pypm.core.terms import UNDEFINED, exact
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.forms.polynomials import Factor, Poly, rational
+from pypm.laws.forms.polynomials import Factor, Kept, Poly, rational
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.numbers import Real, Size, form_of
 from pypm.laws.patterns.hidden import Group, Hidden
@@ -93,8 +94,14 @@ def signature(values: Sequence[Given]) -> Signature:
 def signed(values: Sequence[Given]) -> tuple[Signature, dict[str, Factor]]:
     """Return a signature, and the sizes that its names of sizes stand for. Raises NoMeaning."""
     renaming = _Renaming()
-    found = tuple(renaming.of(value) for value in values)
+    found = _kept(tuple(renaming.of(value) for value in values))
     return found, {name: of for of, name in renaming.names.items()}
+
+
+@lru_cache(2**14)
+def _kept(given: Signature) -> Signature:
+    """Return a signature as one that computes its hash once, mostly one for all that are equal."""
+    return Kept(given)
 
 
 def instance(given: Signature, formulas: Formulas) -> list[Given]:

@@ -140,6 +140,10 @@ class Spellings:
         """Return whether the ways of a lemma are being tried."""
         return key in self._stack
 
+    def is_unfinished(self, key: Key) -> bool:
+        """Return whether the ways of a lemma may be more, as they use ways that are being tried."""
+        return key in self._stamps
+
     def outcomes(self, lemma: Lemma) -> list[Outcome]:
         """Return the outcomes of all ways."""
         self.of(lemma)

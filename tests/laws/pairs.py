@@ -189,6 +189,11 @@ def delta_by_product(s, k, v):
     return s - k[:, :, None] * (k[:, None] @ s) + k[:, :, None] * v[:, None]
 
 
+def rows_in_turn(x):
+    """Numbers of rows, each as often as there are columns."""
+    return torch.arange(x.shape[0])[:, None].expand(x.shape).reshape(x.shape[::-1])
+
+
 def step(one, two):
     return two[0] * one[0], two[0] * one[1] + two[1]
 
@@ -355,6 +360,11 @@ TRUE |= {
         lambda x, w: x / w,
         lambda x, w: torch.where(w == 0, 1.0, x / w),
         (X, W),
+    ),
+    "numbers of rows that are rounded down count from the first row": (
+        lambda x: x[rows_in_turn(x)],
+        lambda x: F.embedding(rows_in_turn(x), x),
+        (t(5, 7),),
     ),
 }
 FALSE: Final[dict[str, Pair]] = {

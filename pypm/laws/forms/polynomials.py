@@ -19,6 +19,7 @@ __all__ = [
     "MINUS_INFINITY",
     "ONE",
     "Factor",
+    "Kept",
     "Key",
     "Monomial",
     "NotDefined",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from pypm.laws.forms import functions
@@ -148,30 +149,31 @@ class SymbolicAlgebra:
 
     def is_least(self, value: Poly, least: int) -> bool:
         """Return whether a whole number is certainly at least a number, for all sizes from 1 on."""
-        value = value - least
+        low = {m: c for m, c in value.terms.items() if c < 0 or not self._is_rounded(m)}
+        value = Poly(low) - least
         for name in sorted({name for m in value.terms for name in indices_in(m)}):
             rest, slope = _linear(value, name)
             if slope is None or name not in self.ranges:
                 return False
-            if self._is_positive_in_sizes(slope):
+            if _is_positive_in_sizes(slope):
                 value = rest
-            elif self._is_positive_in_sizes(-slope):
+            elif _is_positive_in_sizes(-slope):
                 value = rest + slope * (self.ranges[name] - 1)
             else:
                 return False
-        return self._is_positive_in_sizes(value)
+        return _is_positive_in_sizes(value)
 
-    def _is_positive_in_sizes(self, value: Poly) -> bool:
-        """Return whether a polynomial in sizes 1 + t has no negative coefficient, nor value."""
-        shifted = Poly({})
-        for monomial, coefficient in value.terms.items():
-            product = rational(1)
-            for of, exponent in monomial:
-                if of[0] != "size" or exponent.denominator != 1 or exponent < 0:
-                    return False
-                product = product * power(factor(of) + 1, exponent)
-            shifted = shifted + product.scaled(coefficient)
-        return all(coefficient >= 0 for coefficient in shifted.terms.values())
+    def _is_rounded(self, monomial: Monomial) -> bool:
+        """Return whether a term has a whole number that was divided, rounding down, and no factor
+        is negative.
+        """
+        factors = [of for of, _ in monomial if of[0] not in ("size", "index")]
+        return bool(factors) and all(
+            of[:2] == ("function", "floor")
+            and self.is_least(of_key(of[2]), 0)
+            and _is_positive_in_sizes(of_key(of[3]) - 1)
+            for of in factors
+        )
 
     # --- orders ---
 
@@ -317,6 +319,20 @@ class SymbolicAlgebra:
             if self.is_least(rest, 0) and self.is_least(common - 1 - rest, 0):
                 return self._reduced(whole, quotient(by, common)[0])
         return index, by
+
+
+@lru_cache(2**16)
+def _is_positive_in_sizes(value: Poly) -> bool:
+    """Return whether a polynomial in sizes 1 + t has no negative coefficient, nor value."""
+    shifted = Poly({})
+    for monomial, coefficient in value.terms.items():
+        product = rational(1)
+        for of, exponent in monomial:
+            if of[0] != "size" or exponent.denominator != 1 or exponent < 0:
+                return False
+            product = product * power(factor(of) + 1, exponent)
+        shifted = shifted + product.scaled(coefficient)
+    return all(coefficient >= 0 for coefficient in shifted.terms.values())
 
 
 def _divided_before(index: Poly) -> tuple[Poly, Poly] | None:
