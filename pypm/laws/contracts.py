@@ -208,11 +208,18 @@ class Contracts:
         formulas: Formulas,
         notes: list[Given],
     ) -> Given:
-        """Return the meaning of a call, and note the lemma that it takes for granted."""
+        """Return the meaning of a call, and note the lemma that it takes for granted.
+
+        Raises NotMatched if it is known that the pattern takes no such arguments.
+        """
         known = [UNDEFINED if isinstance(value, Hidden) else value for value in values]
         if takes(definition, STEPS):  # the same is proved of any step
             known[definition.parameters.index("t")] = formulas.world.size() - 1
-        notes.append(Lemma(definition, (), signature(known)))
+        lemma = Lemma(definition, (), signature(known))
+        if lemma.key in self._impossible:
+            refused = Impossible if lemma.key in self._never else NotMatched
+            raise refused(f"{definition.name} takes no such arguments")
+        notes.append(lemma)
         return meaning_of(definition, values, formulas)
 
     def spellings(self, lemma: Lemma) -> Sequence[Spelling]:

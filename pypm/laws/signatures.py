@@ -77,8 +77,11 @@ class _Renaming:
                 if of[0] != "size":
                     raise NoMeaning("a size that is computed from numbers")
                 name = self.names.setdefault(of, f"n{len(self.names) + 1}")
-                parts.append((name, exponent))
-            terms.append((tuple(parts), coefficient))
+                if exponent.denominator != 1 or exponent < 0:
+                    raise NoMeaning("a size that is a quotient")
+                parts.append((name, int(exponent)))
+            is_whole = coefficient.denominator == 1
+            terms.append((tuple(parts), int(coefficient) if is_whole else coefficient))
         return tuple(terms)
 
 
@@ -151,7 +154,7 @@ def _size(form: Given, world: World, made: dict[Hashable, Given]) -> Size:
         for name, exponent in parts:
             if name not in made:
                 made[name] = world.size().form
-            for _ in range(int(exponent)):
+            for _ in range(exponent):
                 product = product * made[name]
         total = total + product
     return world.sized(total)

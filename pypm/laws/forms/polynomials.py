@@ -9,7 +9,7 @@ possible, so a difference proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -136,8 +136,8 @@ class Poly:
     def key(self) -> Key:
         """The terms in one order."""
         if self._key is None:
-            listed = [(tuple(sorted(m, key=repr)), c) for m, c in self.terms.items()]
-            self._key = Kept(sorted(listed, key=repr))
+            listed = [(tuple(_in_order(m)), c) for m, c in self.terms.items()]
+            self._key = Kept(_in_order(listed))
         return self._key
 
     @property
@@ -149,6 +149,10 @@ class Poly:
 
     def __repr__(self) -> str:
         return f"Poly({self.key})"
+
+
+def _in_order(parts: Collection[Part]) -> Collection[Part]:
+    return sorted(parts, key=repr) if len(parts) > 1 else parts
 
 
 def _added(

@@ -82,9 +82,9 @@ class SymbolicAlgebra:
     power = staticmethod(power)
     function = staticmethod(functions.function)
 
-    def scalar(self, index: Poly) -> Poly:
+    def scalar(self, index: Poly | int) -> Poly:
         """Return an index as a value."""
-        return index
+        return index if isinstance(index, Poly) else rational(index)
 
     def place(self, value: Poly) -> Poly:
         """Return a value as an index."""
