@@ -63,8 +63,8 @@ def _filled(given: Sequence[Given], total: Given) -> Sequence[Given]:
     if not isinstance(given, (tuple, list)):
         raise NoMeaning("a shape that may be anything")
     sizes = [*given]
-    if -1 in sizes:
-        at = sizes.index(-1)
+    at = next((i for i, size in enumerate(sizes) if _is_any(size)), None)
+    if at is not None:
         sizes[at] = total // prod([*sizes[:at], *sizes[at + 1 :]])
     return sizes
 
@@ -98,7 +98,12 @@ def _expanded(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
     if not isinstance(wanted, (tuple, list)):
         raise NoMeaning("a shape that may be anything")
     own = [1] * (len(wanted) - len(shape)) + shape
-    return [n if isinstance(m, int) and m == -1 else m for n, m in zip(own, wanted, strict=True)]
+    return [n if _is_any(m) else m for n, m in zip(own, wanted, strict=True)]
+
+
+def _is_any(size: Given) -> bool:
+    """Return whether a size is -1, which no symbol is."""
+    return isinstance(size, int) and int(size) == -1
 
 
 def _sliced(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:

@@ -148,6 +148,8 @@ def _instance(part: Given, formulas: Formulas, made: dict[Hashable, Given]) -> G
 
 
 def _size(form: Given, world: World, made: dict[Hashable, Given]) -> Size:
+    if form in made:
+        return world.sized(made[form])
     total = Poly({})
     for parts, coefficient in form:
         product = rational(coefficient)
@@ -157,4 +159,5 @@ def _size(form: Given, world: World, made: dict[Hashable, Given]) -> Size:
             for _ in range(exponent):
                 product = product * made[name]
         total = total + product
+    made[form] = total
     return world.sized(total)

@@ -266,13 +266,12 @@ def _described(
     kwargs: Mapping[str, Given],
 ) -> tuple[CanonicalCall, dict[fx.Node, SymbolicTensor]]:
     """Return a call in canonical form, with the tensors of its nodes."""
-    graph = fx.Graph()
     known: dict[fx.Node, SymbolicTensor] = {}
 
     def noded(value: Given) -> Given:
         match value:
             case SymbolicTensor():
-                node = graph.placeholder("x")
+                node = _node("placeholder", "x")
                 node.meta["val"] = value
                 known[node] = value
                 return node
@@ -290,15 +289,28 @@ def _described(
     given = tuple(map(noded, args))
     named = {key: noded(value) for key, value in kwargs.items()}
     if name in _SWAPPED:
-        node = graph.call_function(_SWAPPED[name], given[::-1])
+        node = _node("call_function", _SWAPPED[name], given[::-1])
     elif name in _INFIX:
-        node = graph.call_function(_INFIX[name], given)
+        node = _node("call_function", _INFIX[name], given)
     elif _is_method(func):
-        node = graph.call_method(name, given, named)
+        node = _node("call_method", name, given, named)
     else:
-        node = graph.call_function(func, given, named)
+        node = _node("call_function", func, given, named)
     with _plainly():
         return describe(node), known
+
+
+def _node(
+    op: str,
+    target: Callable[..., Given] | str,
+    args: tuple[Given, ...] = (),
+    kwargs: Mapping[str, Given] | None = None,
+) -> fx.Node:
+    """Return a node that is in the list of no graph."""
+    return fx.Node(_GRAPH, "x", op, target, args, dict(kwargs or {}))
+
+
+_GRAPH: Final = fx.Graph()
 
 
 def _dtype(made: Formula, given: Given, operands: Sequence[SymbolicTensor]) -> torch.dtype:

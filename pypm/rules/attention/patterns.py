@@ -25,7 +25,7 @@ from pypm.rules.vocabulary.shapes import (
     UnderNoOps,
     same,
 )
-from pypm.rules.vocabulary.softmax import Count, Later, NotLater, RowMax, Softmax
+from pypm.rules.vocabulary.softmax import Count, Later, NotLater, RowMax, Softmax, normalized
 
 
 @pattern(means=same)
@@ -255,16 +255,20 @@ def Scored(scores):
     return Stepped(q, k, layout, steps)
 
 
-@pattern(means=weights)
-def Weights(scores):
-    return Softmax(Scored(scores))
-
-
-@pattern(through=LooseStep)
-def Weights(scores):  # 0 in rows that are -inf everywhere, as in a kernel
-    x = Scored(scores)
+@pattern(through=LooseStep, means=normalized)
+def SoftmaxOrZero(x):  # 0 in rows that are -inf everywhere, as in a kernel
     is_seen = aten.any(aten.logical_not(aten.eq(x, -math.inf)), -1, True)
     return aten.where(aten.logical_not(is_seen), aten.full(_, 0, ...), Softmax(x))
+
+
+@pattern
+def SoftmaxOrZero(x):
+    return Softmax(x)
+
+
+@pattern(means=weights)
+def Weights(scores):
+    return SoftmaxOrZero(Scored(scores))
 
 
 @pattern(through=LooseStep)
