@@ -68,7 +68,8 @@ def _rounded(c: Site, x: Indexed, decimals: int) -> Indexed:
 
 
 def _sigmoid(a: Algebra, x: Scalar) -> Scalar:
-    return a.power(a.exp(-x) + 1, -1)
+    e = a.exp(x)  # of minus infinity it is zero
+    return e * a.power(e + 1, -1)
 
 
 def _tanh(a: Algebra, x: Scalar) -> Scalar:

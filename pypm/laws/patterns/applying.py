@@ -85,6 +85,8 @@ class Applying(Guarding):
             attributes["size"] = (1,)  # it is broadcast
         if attributes.get("keepdim") is ANYTHING:
             attributes["keepdim"] = self._pick((False, True), "keepdim")
+        if operator.name == "aten.slice" and _is_of_any_length(attributes):
+            return self._cut(operands[0], attributes)
         is_free = any(
             value is ANYTHING
             for name, value in attributes.items()
@@ -97,6 +99,14 @@ class Applying(Guarding):
     def _literal(self, said: Mapping[str, Argument]) -> Given:
         value = self._argument(said["value"]) if "value" in said else self._world.real()
         return given_number(self._formulas, value)
+
+    def _cut(self, x: Formula, attributes: Mapping[str, Given]) -> Formula:
+        """Return a slice of any length, which guards decide."""
+        dim, start, length = attributes["dim"], attributes["start"] or 0, self._world.size()
+        own = self._formulas.sizes(x)
+        said = {"dim": dim, "start": start, "end": start + length, "step": 1}
+        sizes = (*own[:dim], length, *own[dim + 1 :])
+        return self._formulas.apply("aten.slice", [x], said, sizes)
 
     def _view(self, operator: Operator, operands: list[Given], slot: WayName | None) -> Formula:
         """Return a view in any shape, which guards decide."""
@@ -152,6 +162,14 @@ class Applying(Guarding):
                             return found
             slot = self._aliases.get(slot)
         return None
+
+
+def _is_of_any_length(attributes: Mapping[str, Given]) -> bool:
+    """Return whether a slice takes items one after another from a known one on."""
+    start, dim = attributes["start"], attributes["dim"]
+    starts = start is None or (type(start) is int and start >= 0)
+    is_known = starts and type(dim) is int and type(attributes["step"]) is int
+    return is_known and attributes["step"] == 1 and attributes["end"] is ANYTHING
 
 
 def _plain(argument: Given) -> Given:

@@ -1,29 +1,44 @@
 """Attention with sinks: among the scores of each query is one that belongs to no key."""
 
-from pypm import decline, pattern, rule
+import torch
+
+from pypm import decline, let, pattern, rule, var
 from pypm.fx import aten, is_scalar, same_size, trained
 from pypm.kernels.attention import attention_with_sinks
 from pypm.rules.attention.heads import Heads
 from pypm.rules.attention.patterns import Scored
 from pypm.rules.attention.rules import agree, replaced
 from pypm.rules.vocabulary.products import MM
-from pypm.rules.vocabulary.shapes import LooseStep, UnderLooseSteps
+from pypm.rules.vocabulary.shapes import LooseStep, UnderLooseSteps, rows
 from pypm.rules.vocabulary.softmax import RowMax, Softmax
 
 
-@pattern(through=LooseStep)
-def Lowered(x):  # the largest score is subtracted beforehand, which changes no weight
+def lowered(x, is_lowered, shape):
+    """Return rows, less the largest of each where it `is_lowered`, which changes no weight."""
+    return rows(x - x.amax(-1, True) if is_lowered else x, shape)
+
+
+def beside_sinks(x, sinks, shape):
+    """Return the weights of the keys, without that of the sink: their rows in a shape."""
+    return rows(torch.softmax(torch.cat([x, sinks], -1), -1)[..., :-1], shape)
+
+
+@pattern(through=LooseStep, means=lowered)
+def Lowered(x, is_lowered):  # the largest score is subtracted beforehand
+    let(is_lowered=True)
     return x - RowMax(x)
 
 
 @pattern
-def Lowered(x):
+def Lowered(x, is_lowered):
+    let(is_lowered=False)
     return UnderLooseSteps(x)
 
 
-@pattern(through=LooseStep)
-def BesideSinks(x, sinks):  # the weights of the keys, without that of the sink
-    w = Softmax(Lowered(aten.cat([x, sinks], -1)))
+@pattern(through=LooseStep, means=beside_sinks)
+def BesideSinks(x, sinks):
+    is_lowered = var()
+    w = Softmax(Lowered(aten.cat([x, sinks], -1), is_lowered))
     y = aten.slice(w, -1, 0, _, 1) | aten.slice(w, -1, None, _, 1)
     assert sinks.shape[-1] == 1 and y.shape[-1] == x.shape[-1]
     return y
@@ -31,7 +46,8 @@ def BesideSinks(x, sinks):  # the weights of the keys, without that of the sink
 
 @pattern(through=LooseStep)
 def BesideSinks(x, sinks):
-    y = aten.slice(Softmax(Lowered(aten.cat([sinks, x], -1))), -1, 1, _, 1)
+    is_lowered = var()
+    y = aten.slice(Softmax(Lowered(aten.cat([sinks, x], -1), is_lowered)), -1, 1, _, 1)
     assert sinks.shape[-1] == 1 and y.shape[-1] == x.shape[-1]
     return y
 
@@ -54,7 +70,7 @@ def sdpa_with_sinks(scores, v, lv, sinks, match):
     def kernel(q, k, v, mask, *, scale, causal):
         if any(same_size(n, 0) for n in (*q.shape, *k.shape)):
             return "the kernel is not for tensors without elements"
-        rows = sinks.reshape(*q.shape[:3], 1)
-        return attention_with_sinks(q, k, v, rows, mask, scale=scale, causal=causal)
+        of_rows = sinks.reshape(*q.shape[:3], 1)
+        return attention_with_sinks(q, k, v, of_rows, mask, scale=scale, causal=causal)
 
     return replaced(match, scores, v, lv, kernel=kernel)
