@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
+from math import prod
 from typing import Final
 
 from pypm.laws.algebra import Given, Index, Indexed, NoMeaning, Scalar, Shape, SizesDiffer
@@ -188,7 +188,7 @@ def _read(name: str, like: Sequence[Formula], *key: Part) -> tuple[Indexed, ...]
 
     def variable(number: int, shape: Shape) -> Indexed:
         def at(place: Shape) -> Poly:
-            keys = ((p if isinstance(p, Poly) else rational(p)).key for p in place)
+            keys = (each.key for each in _by_rows(place, shape))
             return factor(("read", f"{name}.{number}", *key, *keys))
 
         return Indexed(shape, at)
@@ -196,13 +196,24 @@ def _read(name: str, like: Sequence[Formula], *key: Part) -> tuple[Indexed, ...]
     return tuple(variable(number, one.tensor.shape) for number, one in enumerate(like))
 
 
+def _by_rows(place: Shape, shape: Shape) -> list[Poly]:
+    """Return the row and the column of a place: states of any batch dimensions are compared so."""
+    *outer, last = (n if isinstance(n, Poly) else rational(n) for n in place or (0,))
+    row = rational(0)
+    for at, size in zip(outer, shape, strict=False):
+        row = row * size + at
+    return [row, last]
+
+
 def _keys(values: FormulaValues, tensors: Sequence[Indexed]) -> Part:
-    """Return the shapes and the normal forms of tensors, which are equal for equal ones."""
+    """Return the sizes and the normal forms of tensors, which are equal for equal rows."""
     found: list[Part] = []
     for x in tensors:
         for place in list(_symbolic(values).places(x.shape)):
-            found += (with_fixed_indices(each, place).key for each in (*place, x.value(*place)))
-        found.append(tuple(n.key if isinstance(n, Poly) else Fraction(n) for n in x.shape))
+            parts = (*_by_rows(place, x.shape), x.value(*place))
+            found += (with_fixed_indices(each, place).key for each in parts)
+        *outer, last = x.shape or (1,)
+        found += (form.key for form in (prod(outer, start=rational(1)), rational(1) * last))
     return tuple(found)
 
 
