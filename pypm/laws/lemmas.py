@@ -156,10 +156,17 @@ def outcome_of(make: Make, choices: Choices) -> Outcome:
         way = Way(choices)
         return make(way, world)
 
+    def build_larger(world: World) -> Equation:
+        world.larger = 1
+        return build(world)
+
     try:
         for run in (0, 1):
             equation = settled(run, choices, build)
             parted = compared(equation)
+            if parted is not None and equation.formulas.loops:
+                equation = settled(run, choices, build_larger)
+                parted = compared(equation)
             if parted is not None:
                 return Outcome("parted", way, "", parted, equation=equation)
             forms.append((equation.fingerprint, tuple(equation.formulas.world.conditions)))

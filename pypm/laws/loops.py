@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
+from math import prod
 from typing import Final
 
 from pypm.laws.algebra import Given, Index, Indexed, NoMeaning, Scalar, Shape, SizesDiffer
@@ -44,6 +44,8 @@ class Loop:
     """The number of the first step."""
     others: list[Loop]
     """All loops of the same equation."""
+    larger: int
+    """1 where states are compared after one step less: sizes are taken to be that much larger."""
     _known: dict[tuple[int, Index], tuple[Indexed, ...]] = field(default_factory=dict)
     _within: list[FormulaValues] = field(default_factory=list)
 
@@ -77,7 +79,7 @@ class Loop:
     def _stepped(self, values: FormulaValues, count: Index) -> tuple[Indexed, ...]:
         if count == 0:
             return tuple(map(values.of, self.before))
-        if not isinstance(count, Poly) or _symbolic(values).is_least(_of_larger_sizes(count), 1):
+        if not isinstance(count, Poly) or self._is_after_a_step(values, count):
             before = self._states(values, count - 1)
             step = _Step(values, self, before, count - 1)
             return tuple(map(step.of, self.after))
@@ -85,6 +87,13 @@ class Loop:
         if known is not None:
             return known._states(values, count + 1)
         return _read(f"loop{self._number(values)}", self.before, count.key)
+
+    def _is_after_a_step(self, values: FormulaValues, count: Poly) -> bool:
+        """Return whether there are steps for all sizes; at places of a list, states stay."""
+        of = {of for monomial in count.terms for of, _ in monomial}
+        sizes = {each: factor(each) + self.larger for each in of if str(each[1]).startswith("n")}
+        is_at_place = any(each[0] == "index" for each in of)
+        return not is_at_place and _symbolic(values).is_least(substituted(count, sizes), 1)
 
     def _later_part(self, values: FormulaValues) -> Loop | None:
         """Return a loop of which this one is all but the first step."""
@@ -167,12 +176,6 @@ class _Step(FormulaValues):
         return super().of(formula)
 
 
-def _of_larger_sizes(form: Poly) -> Poly:
-    """Return a form of sizes that are larger by 1: they are at least 2, and places at least 1."""
-    sizes = {of for monomial in form.terms for of, _ in monomial if str(of[1]).startswith("n")}
-    return substituted(form, {of: factor(of) + 1 for of in sizes})
-
-
 def _symbolic(values: FormulaValues) -> SymbolicAlgebra:
     if not isinstance(values.algebra, SymbolicAlgebra):
         raise NoMeaning("a loop of any number of steps")
@@ -188,7 +191,7 @@ def _read(name: str, like: Sequence[Formula], *key: Part) -> tuple[Indexed, ...]
 
     def variable(number: int, shape: Shape) -> Indexed:
         def at(place: Shape) -> Poly:
-            keys = ((p if isinstance(p, Poly) else rational(p)).key for p in place)
+            keys = (each.key for each in _by_rows(place, shape))
             return factor(("read", f"{name}.{number}", *key, *keys))
 
         return Indexed(shape, at)
@@ -196,13 +199,24 @@ def _read(name: str, like: Sequence[Formula], *key: Part) -> tuple[Indexed, ...]
     return tuple(variable(number, one.tensor.shape) for number, one in enumerate(like))
 
 
+def _by_rows(place: Shape, shape: Shape) -> list[Poly]:
+    """Return the row and the column of a place: states of any batch dimensions are compared so."""
+    *outer, last = (n if isinstance(n, Poly) else rational(n) for n in place or (0,))
+    row = rational(0)
+    for at, size in zip(outer, shape, strict=False):
+        row = row * size + at
+    return [row, last]
+
+
 def _keys(values: FormulaValues, tensors: Sequence[Indexed]) -> Part:
-    """Return the shapes and the normal forms of tensors, which are equal for equal ones."""
+    """Return the sizes and the normal forms of tensors, which are equal for equal rows."""
     found: list[Part] = []
     for x in tensors:
         for place in list(_symbolic(values).places(x.shape)):
-            found += (with_fixed_indices(each, place).key for each in (*place, x.value(*place)))
-        found.append(tuple(n.key if isinstance(n, Poly) else Fraction(n) for n in x.shape))
+            parts = (*_by_rows(place, x.shape), x.value(*place))
+            found += (with_fixed_indices(each, place).key for each in parts)
+        *outer, last = x.shape or (1,)
+        found += (form.key for form in (prod(outer, start=rational(1)), rational(1) * last))
     return tuple(found)
 
 
@@ -224,7 +238,7 @@ def looped(
     for one, two in zip(before, after, strict=True):
         if [*map(form_of, one.tensor.shape)] != [*map(form_of, two.tensor.shape)]:
             raise SizesDiffer(one.tensor.shape, two.tensor.shape)
-    loop = Loop(before, variables, after, result, form_of(first), formulas.loops)
+    loop = Loop(before, variables, after, result, form_of(first), formulas.loops, world.larger)
     formulas.loops.append(loop)
 
     def made(part: int | None, shape: Sequence[Given]) -> Formula:

@@ -80,6 +80,8 @@ class World:
     _assumed: int = 0
     small: int = 0
     """The number of a size with a small sample; then numbers are above 1; 0 for none."""
+    larger: int = 0
+    """1 to take one more step of loops apart, as there are for sizes from 2 on."""
     dtype: torch.dtype = torch.float32
     """The type of real numbers, for code that asks."""
     asks_types: bool = False

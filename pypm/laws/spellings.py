@@ -151,7 +151,7 @@ class Spellings:
 
     def _find(self, lemma: Lemma) -> None:
         key = lemma.key
-        before, self._lowest = self._lowest, len(self._stack)
+        before, self._lowest = self._lowest, len(self._stack) + 1
         self._stack.append(key)
         found = self._found.setdefault(key, _Found())
         try:
@@ -159,7 +159,8 @@ class Spellings:
                 for _ in range(ROUNDS):
                     known = self._count
                     self._explore(lemma, found)
-                    if self._count == known:
+                    is_recursive = self._lowest < len(self._stack)
+                    if self._count == known or not is_recursive:
                         break
         except TimeIsUp:
             del self._found[key]

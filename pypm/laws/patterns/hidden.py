@@ -12,7 +12,7 @@ from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.tracing import tensor_of
 
-__all__ = ["Group", "Hidden", "new_group"]
+__all__ = ["Group", "Hidden", "is_by_steps", "new_group"]
 
 STEPS: Final = "steps"
 """The last parameter of observers that return the items of so many steps."""

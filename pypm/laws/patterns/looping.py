@@ -11,7 +11,7 @@ from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula
 from pypm.laws.lemmas import Lemma
 from pypm.laws.loops import STEP, looped
-from pypm.laws.patterns.hidden import Hidden, new_group
+from pypm.laws.patterns.hidden import Hidden, is_by_steps, new_group
 from pypm.laws.patterns.listing import in_torch, listed, rebuilt, states_in
 from pypm.laws.patterns.valued import Valued
 from pypm.laws.patterns.ways import Meant, WayName
@@ -53,6 +53,8 @@ class Looping(Valued):
         if by is not None and all(map(self._is_free, slots.values())):
             label = f"({by.__name__})"
             group = new_group(by, lambda options: self._pick(options, label), self._formulas)
+            if is_by_steps(by):
+                self._variables.put_beside(group.tensors)
             self._bound |= {s: Hidden(name, group, self._formulas) for name, s in slots.items()}
 
     def bind_states(self, slots: Sequence[WayName]) -> None:

@@ -243,6 +243,12 @@ class Variables:
 
     # --- tensors ---
 
+    def put_beside(self, items: Sequence[Formula | None]) -> None:
+        """Let tensors have the rank of items of steps, if nothing has a rank yet."""
+        (one,) = items
+        if one is not None and self._rank is None:
+            self._rank, self.are_alike = one.tensor.rank - 1, True
+
     def _orders(self, domain: Given) -> list[Given]:
         """Return all sets of dimensions, or orders that swap two neighbours."""
         if self._rank is None:
