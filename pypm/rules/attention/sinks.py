@@ -6,11 +6,12 @@ from pypm import decline, let, pattern, rule, var
 from pypm.fx import aten, is_scalar, same_size, trained
 from pypm.kernels.attention import attention_with_sinks
 from pypm.rules.attention.heads import Heads
+from pypm.rules.attention.meanings import scored
 from pypm.rules.attention.patterns import Scored
 from pypm.rules.attention.rules import agree, replaced
 from pypm.rules.vocabulary.products import MM
 from pypm.rules.vocabulary.shapes import LooseStep, UnderLooseSteps, rows
-from pypm.rules.vocabulary.softmax import RowMax, Softmax
+from pypm.rules.vocabulary.softmax import RowMax, Softmax, normalized
 
 
 def lowered(x, is_lowered, shape):
@@ -21,6 +22,12 @@ def lowered(x, is_lowered, shape):
 def beside_sinks(x, sinks, shape):
     """Return the weights of the keys, without that of the sink: their rows in a shape."""
     return rows(torch.softmax(torch.cat([x, sinks], -1), -1)[..., :-1], shape)
+
+
+def weights_beside(scores, sinks, shape=None):
+    """Return the weights of scores, whose rows are grouped as those of sinks."""
+    x = rows(scored(scores), sinks.shape)
+    return beside_sinks(x, sinks, x.shape if shape is None else shape)
 
 
 @pattern(through=LooseStep, means=lowered)
@@ -35,10 +42,15 @@ def Lowered(x, is_lowered):
     return UnderLooseSteps(x)
 
 
+@pattern(means=normalized)
+def SoftmaxOfLowered(x):
+    is_lowered = var()
+    return Softmax(Lowered(x, is_lowered))
+
+
 @pattern(through=LooseStep, means=beside_sinks)
 def BesideSinks(x, sinks):
-    is_lowered = var()
-    w = Softmax(Lowered(aten.cat([x, sinks], -1), is_lowered))
+    w = SoftmaxOfLowered(aten.cat([x, sinks], -1))
     y = aten.slice(w, -1, 0, _, 1) | aten.slice(w, -1, None, _, 1)
     assert sinks.shape[-1] == 1 and y.shape[-1] == x.shape[-1]
     return y
@@ -46,15 +58,20 @@ def BesideSinks(x, sinks):
 
 @pattern(through=LooseStep)
 def BesideSinks(x, sinks):
-    is_lowered = var()
-    y = aten.slice(Softmax(Lowered(aten.cat([sinks, x], -1), is_lowered)), -1, 1, _, 1)
+    y = aten.slice(SoftmaxOfLowered(aten.cat([sinks, x], -1)), -1, 1, _, 1)
     assert sinks.shape[-1] == 1 and y.shape[-1] == x.shape[-1]
     return y
 
 
+@pattern(means=weights_beside)
+def WeightsBesideSinks(scores, sinks):
+    assert sinks.shape[-1] == 1
+    return BesideSinks(Scored(scores), sinks)
+
+
 @pattern
 def AttentionWithSinks(scores, v, lv, sinks):
-    return MM(BesideSinks(Scored(scores), sinks), Heads(v, lv))
+    return MM(WeightsBesideSinks(scores, sinks), Heads(v, lv))
 
 
 @rule(AttentionWithSinks, pays="mostly")
