@@ -129,7 +129,10 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
         (Q, K, Q > -0.5),
     ),
     "aten._scaled_dot_product_flash_attention_for_cpu": (
-        lambda q, k: aten._scaled_dot_product_flash_attention_for_cpu(q, k, k, 0.0, True)[:2],
+        lambda q, k: (
+            *aten._scaled_dot_product_flash_attention_for_cpu(q, k, k, 0.0, True)[:2],
+            *aten._scaled_dot_product_flash_attention_for_cpu(q, k[:, :1], q[:, :1])[:2],
+        ),
         (Q, K),
     ),
     "aten._scaled_dot_product_flash_attention_for_cpu_backward": (

@@ -180,7 +180,8 @@ def _flash_attention(
     mask: Indexed | None = None,
     **attributes: Given,
 ) -> tuple[Indexed, Indexed]:
-    """Return attention, and the logarithms of the sums by which it divides."""
+    """Return attention, and the logarithms of the sums by which it divides; queries share heads."""
+    k, v = (_repeated_heads(c, x, q.shape[-3]) for x in (k, v))
     scores = _scores(c, q, k, mask, **attributes)
     sums = logsumexp(c, scores, dim=scores.rank - 1)
     return _attention(c, q, k, v, mask, **attributes), sums
