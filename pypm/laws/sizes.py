@@ -93,6 +93,8 @@ class World:
     order, for the shape would be the same."""
     has_choices: bool = False
     """True if the rank of a tensor was chosen."""
+    noted: int = 0
+    """The number of comparisons of symbols so far."""
     count: int = 0
     numbers: int = 0
     places: int = 0
@@ -273,6 +275,7 @@ class World:
 
     def note(self, left: SymbolicNumber, sign: str, right: Value) -> None:
         """Record a comparison: a condition, or a hypothesis; none that the forms of limits say."""
+        self.noted += 1
         other = form_of(right)
         less, more = (left.form, other) if sign == "<=" else (other, left.form)
         has_maxima = sign in ("<=", ">=") and (_has_maxima(less) or _has_maxima(more))

@@ -8,7 +8,8 @@ smaller terms, so the calls in its own ways are entered by the ways that are fou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,11 +18,12 @@ from pypm.core.terms import UNDEFINED
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.equations import Equation, settled
 from pypm.laws.forms.deadline import TimeIsUp
-from pypm.laws.forms.polynomials import Factor, Poly
+from pypm.laws.forms.functions import absolute, function, power
+from pypm.laws.forms.polynomials import Factor, Poly, factor, of_key, rational
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import MOST_WAYS, Key, Lemma, Lemmas, Outcome, outcome_of, within
-from pypm.laws.numbers import Contradiction
+from pypm.laws.numbers import Assumed, Contradiction
 from pypm.laws.patterns.valuation import entered
 from pypm.laws.patterns.variables import is_several, parts_of
 from pypm.laws.patterns.ways import Choices, Entered, Impossible, NotMatched, Replay, Way
@@ -32,9 +34,32 @@ __all__ = ["Spelling", "Spellings"]
 
 DEEPEST: Final = 1
 """Levels of recursion of ways that stand for others."""
-SYMBOLS: Final = ("size", "symbol")
 ROUNDS: Final = 4
 """The most times that the ways of a recursive pattern are tried, with those found before."""
+
+
+def _moved(form: Poly, renamed: Callable[[Factor], Factor | None]) -> Poly:
+    """Return a form of other symbols. Raises LookupError where one of them is not known."""
+    total = Poly({})
+    for monomial, coefficient in form.terms.items():
+        product = rational(coefficient)
+        for of, exponent in monomial:
+            product = product * power(_moved_factor(of, renamed), exponent)
+        total = total + product
+    return total
+
+
+def _moved_factor(of: Factor, renamed: Callable[[Factor], Factor | None]) -> Poly:
+    match of:
+        case ("size" | "symbol", _) if (found := renamed(of)) is not None:
+            return factor(found)
+        case ("prime" | "pi", *_):
+            return factor(of)
+        case ("abs", inner):
+            return absolute(_moved_factor(inner, renamed))
+        case ("function", name, *keys):
+            return function(name, *(_moved(of_key(key), renamed) for key in keys))
+    raise LookupError(of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +77,11 @@ class Spelling:
     """The forms that symbols have to have in this way."""
 
     def settle(self, world: World, names: Mapping[str, Factor]) -> None:
-        """Settle the symbols that the way is about to make, for sizes of its arguments by name."""
+        """Settle the symbols that the way is about to make, for sizes of its arguments by name.
+
+        Raises Assumed if those have to be something themselves.
+        """
+        needed: dict[Factor, Poly] = {}
         shift = [now - then for now, then in zip(world.counts, self.start, strict=True)]
 
         def renamed(of: Factor) -> Factor | None:
@@ -66,18 +95,15 @@ class Spelling:
 
         for symbol, form in self.assumptions.items():
             found = renamed(symbol)
-            factors = {of for m in form.terms for of, _ in m}
-            is_of_symbols = all(of[0] in (*SYMBOLS, "prime", "pi") for of in factors)
-            if found is None or found in names.values() or not is_of_symbols:
+            if found is None or world.is_frozen(found):
                 continue
-            new = {of: renamed(of) for of in factors if of[0] in SYMBOLS}
-            known = {of: other for of, other in new.items() if other is not None}
-            if len(known) == len(new):
-                terms = {
-                    frozenset((known.get(of, of), e) for of, e in m): c
-                    for m, c in form.terms.items()
-                }
-                world.assumptions.setdefault(found, Poly(terms))
+            with suppress(LookupError):
+                new = _moved(form, renamed)
+                if not any(of == found for m in new.terms for of, _ in m):
+                    settled = needed if found in names.values() else world.assumptions
+                    settled.setdefault(found, new)
+        if needed:
+            raise Assumed(needed)
 
     def replay(self, values: Sequence[Given]) -> Replay:
         """Return its choices for values of the parameters, `UNDEFINED` for those to be bound."""

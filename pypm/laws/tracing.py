@@ -23,7 +23,8 @@ from pypm.kernels.support.steps import over_steps
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.loops import looped
-from pypm.laws.numbers import Size
+from pypm.laws.numbers import Size, SymbolicNumber
+from pypm.laws.operators.canonical import filled, node_of, of_any
 from pypm.laws.operators.parts import Pieces
 from pypm.laws.patterns.operator_dims import count_dims
 from pypm.torch_internals import OpOverload
@@ -211,27 +212,28 @@ def _computed(
     kwargs: Mapping[str, Given],
 ) -> Given:
     tensors: list[SymbolicTensor] = []
+    numbers: list[SymbolicNumber] = []
+    call = None
     try:
-        kind = _kind((name, *args, *kwargs.items()), tensors)
-    except TypeError:  # of arguments that are symbols
-        call, known = _described(func, name, args, kwargs)
-    else:
-        if (func, kind) not in _CALLS:
-            call, known = _described(func, name, args, kwargs)
-            for node in known:
-                node.meta.clear()
-            _CALLS[func, kind] = call, tuple(known)
+        kind = _kind((name, *args, *kwargs.items()), tensors, numbers)
+    except TypeError:  # of arguments of other kinds
+        kind = None
+    if (func, kind) in _CALLS:
         call, nodes = _CALLS[func, kind]
         known = dict(zip(nodes, tensors, strict=True))
+    if call is None:
+        before = formulas.world.noted
+        call, known = _described(func, name, args, kwargs)
+        if kind is not None:
+            for node in known:
+                node.meta.clear()
+            is_same = formulas.world.noted == before
+            _CALLS[func, kind] = of_any(call, numbers) if is_same else None, tuple(known)
+    formula_of = {node: tensor.formula for node, tensor in known.items()}
+    operands = [filled(a, formula_of, numbers) for a in call.arguments]
+    attributes = {key: filled(a, formula_of, numbers) for key, a in call.attributes.items()}
     if call.operator == LITERAL:
-        return tensor_of(formulas.number(call.attributes["value"]), formulas)
-
-    def operand(value: Given) -> Given:
-        if isinstance(value, fx.Node):
-            return known[value].formula
-        return tuple(map(operand, value)) if isinstance(value, (tuple, list)) else value
-
-    operands, attributes = [operand(a) for a in call.arguments], dict(call.attributes)
+        return tensor_of(formulas.number(attributes["value"]), formulas)
     count_dims(call.operator, operands, attributes)
     made = formulas.apply(call.operator.name, operands, attributes)
     dtype = _dtype(made, call.attributes.get("dtype"), list(known.values()))
@@ -242,18 +244,26 @@ def _computed(
     return SymbolicTensor(made, formulas, dtype)
 
 
-_CALLS: Final[dict[Given, tuple[CanonicalCall, tuple[fx.Node, ...]]]] = {}
-"""Calls in canonical form, and the nodes of their tensors, by functions and kinds of arguments."""
+_CALLS: Final[dict[Given, tuple[CanonicalCall | None, tuple[fx.Node, ...]]]] = {}
+"""Calls in canonical form, and the nodes of their tensors, by functions and kinds of arguments;
+None where the form depends on numbers that are symbols.
+"""
 _PLAIN_TYPES: Final = (type(None), bool, int, float, str, torch.dtype, torch.device)
 
 
-def _kind(value: Given, tensors: list[SymbolicTensor]) -> Given:
-    """Return what canonical forms of calls depend on, and note tensors. Raises TypeError."""
+def _kind(value: Given, tensors: list[SymbolicTensor], numbers: list[SymbolicNumber]) -> Given:
+    """Return what canonical forms of calls depend on, and note tensors and symbols. Raises
+    TypeError.
+    """
     if isinstance(value, SymbolicTensor):
         tensors.append(value)
         return Tensor, value.formula.tensor.rank, value.dtype_
-    if type(value) in (tuple, list):
-        return (type(value), *(_kind(part, tensors) for part in value))
+    if isinstance(value, SymbolicNumber):
+        place = next((i for i, n in enumerate(numbers) if n is value), len(numbers))
+        numbers[place:] = numbers[place:] or [value]
+        return type(value), place, value.form.constant
+    if type(value) in (tuple, list, torch.Size):
+        return (type(value), *(_kind(part, tensors, numbers) for part in value))
     if type(value) not in _PLAIN_TYPES:
         raise TypeError(value)
     return exact(value)
@@ -266,12 +276,13 @@ def _described(
     kwargs: Mapping[str, Given],
 ) -> tuple[CanonicalCall, dict[fx.Node, SymbolicTensor]]:
     """Return a call in canonical form, with the tensors of its nodes."""
+    graph = fx.Graph()
     known: dict[fx.Node, SymbolicTensor] = {}
 
     def noded(value: Given) -> Given:
         match value:
             case SymbolicTensor():
-                node = _node("placeholder", "x")
+                node = graph.placeholder("x")
                 node.meta["val"] = value
                 known[node] = value
                 return node
@@ -288,29 +299,9 @@ def _described(
 
     given = tuple(map(noded, args))
     named = {key: noded(value) for key, value in kwargs.items()}
-    if name in _SWAPPED:
-        node = _node("call_function", _SWAPPED[name], given[::-1])
-    elif name in _INFIX:
-        node = _node("call_function", _INFIX[name], given)
-    elif _is_method(func):
-        node = _node("call_method", name, given, named)
-    else:
-        node = _node("call_function", func, given, named)
+    node = node_of(graph, func, name, given, named)
     with _plainly():
         return describe(node), known
-
-
-def _node(
-    op: str,
-    target: Callable[..., Given] | str,
-    args: tuple[Given, ...] = (),
-    kwargs: Mapping[str, Given] | None = None,
-) -> fx.Node:
-    """Return a node that is in the list of no graph."""
-    return fx.Node(_GRAPH, "x", op, target, args, dict(kwargs or {}))
-
-
-_GRAPH: Final = fx.Graph()
 
 
 def _dtype(made: Formula, given: Given, operands: Sequence[SymbolicTensor]) -> torch.dtype:
@@ -331,22 +322,6 @@ def _dtype(made: Formula, given: Given, operands: Sequence[SymbolicTensor]) -> t
 
 _ATTRIBUTE: Final = operator.attrgetter("__self__.__name__")
 """The name of the attribute that a getter reads."""
-
-
-def _is_method(func: Callable[..., Given]) -> bool:
-    """Return whether a function of torch is a method of tensors."""
-    is_descriptor = isinstance(func, (type(Tensor.mul), type(Tensor.__getitem__)))
-    return is_descriptor or getattr(func, "__qualname__", "").startswith("Tensor")
-
-
-_SWAPPED: Final[dict[str, Callable[..., Given]]] = {
-    "__rsub__": operator.sub,
-    "__rdiv__": operator.truediv,
-    "__rtruediv__": operator.truediv,
-    "__rpow__": operator.pow,
-    "__rmatmul__": operator.matmul,
-}
-_INFIX: Final[dict[str, Callable[..., Given]]] = {"__getitem__": operator.getitem}
 
 
 # --- questions about a tensor --------------------------------------------------------------------
