@@ -15,7 +15,7 @@ from typing import Final, Protocol, Self, TypeAlias
 from pypm.core.terms import Unresolved, Value
 from pypm.laws.forms.equal import inverse_of_common
 from pypm.laws.forms.functions import power
-from pypm.laws.forms.polynomials import Factor, Poly, factor, rational
+from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, rational
 from pypm.laws.forms.printing import shown
 from pypm.laws.forms.symbolic import exact, quotient
 
@@ -239,10 +239,11 @@ class Size(SymbolicNumber, int):
         """
         by = form_of(other)
         whole, rest = quotient(self.form, by)
-        if not rest.terms or rest.constant is not None:
-            return whole, rest
-        if len(rest.terms) == 1:
-            ((monomial, _),) = rest.terms.items()
+        if rest.constant is not None:
+            more = -(rest.constant < 0) if by.constant is None else rest.constant // by.constant
+            return whole + more, rest - by * more
+        if len(rest.terms.keys() - {ONE}) == 1:
+            (monomial,) = rest.terms.keys() - {ONE}
             for of, exponent in monomial:
                 if (
                     exponent == 1
@@ -251,7 +252,7 @@ class Size(SymbolicNumber, int):
                     and not any(g == of for m in by.terms for g, _ in m)
                 ):
                     condition = f"{shown(by)} divides {of[1]}" * is_said
-                    needed = by * inverse_of_common(self.form, by)
+                    needed = by * inverse_of_common(Poly({monomial: rest.terms[monomial]}), by)
                     raise Assumed({of: needed * factor(("size", f"{of[1]}'"))}, condition)
         raise Contradiction(f"{shown(self.form)} divided by {shown(by)}")
 

@@ -27,7 +27,7 @@ def result_shape(
     kind = name.partition(".")[2]
     if kind.endswith("_like") or kind in ("view_as", "reshape_as", "expand_as"):
         return sizes_of(world, operands[-1])
-    if kind.startswith("new_") or kind in ("zeros", "ones", "full", "empty"):
+    if kind.startswith("new_") or kind in ("zeros", "ones", "full", "empty", "empty_strided"):
         return tuple(attributes["size"])
     if kind == "arange":
         start, step = attributes["start"] or 0, attributes["step"]
@@ -40,9 +40,15 @@ def result_shape(
             raise NoMeaning("repeats that are a tensor")
         shape[attributes["dim"]] *= world.sized(times.value())
         return tuple(shape)
-    if kind not in _OF_ONE:
+    kind = kind or name
+    if kind not in _OF_ONE or not isinstance(operands[0], Indexed):
         return ()
-    own = sizes_of(world, operands[0])
+    with world.observing(watched=world.watched, divides=kind in _CUTS):
+        return _of_one(world, kind, operands[0], attributes)
+
+
+def _of_one(world: World, kind: str, x: Indexed, attributes: Mapping[str, Given]) -> Shape:
+    own = sizes_of(world, x)
     found = tuple(_OF_ONE[kind](list(own), dict(attributes)))
     if kind in ("view", "reshape", "_unsafe_view"):
         world.views.append((prod(own), prod(found)))
@@ -108,9 +114,27 @@ def _is_any(size: Given) -> bool:
 
 def _sliced(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
     dim = a.get("dim", 0) % len(shape)
-    start, stop, step = bounds(shape[dim], a.get("start"), a.get("end"), a.get("step", 1))
-    shape[dim] = (stop - start + step - 1) // step
+    shape[dim] = _count(shape[dim], a.get("start"), a.get("end"), a.get("step", 1))
     return shape
+
+
+def _count(size: Given, start: Given, stop: Given, step: Given) -> Given:
+    """Return the number of elements of a slice."""
+    first, last, by = bounds(size, start, stop, step)
+    return -((first - last) // by)
+
+
+def _indexed(shape: list[Given], a: Mapping[str, Given]) -> Sequence[Given]:
+    """Return the numbers of elements of the slices in an index."""
+    index = a.get("index")
+    parts = list(index) if isinstance(index, tuple) and index[:1] != ("slice",) else [index]
+    taken = sum(one is not None and one is not ... for one in parts)
+    dim, found = 0, list[Given]()
+    for one in parts:
+        if isinstance(one, tuple) and one[:1] == ("slice",):
+            found.append(_count(shape[dim], *one[1:]))
+        dim += len(shape) - taken if one is ... else one is not None
+    return found
 
 
 def bounds(size: Given, start: Given, stop: Given, step: Given) -> tuple[Given, Given, Given]:
@@ -151,7 +175,10 @@ _OF_ONE: Final = {
     "squeeze": _squeezed,
     "unsqueeze": _unsqueezed,
     **dict.fromkeys(("expand", "broadcast_to"), _expanded),
-    "slice": _sliced,
+    **dict.fromkeys(("slice", "slice_scatter"), _sliced),
     "narrow": _narrowed,
     "repeat": _repeated,
+    "getitem": _indexed,
 }
+_CUTS: Final = ("slice", "slice_scatter", "getitem")
+"""Operators that may take every second element: that a size is divisible is a condition."""

@@ -85,7 +85,9 @@ class _Running(TorchFunctionMode):
         return _called(self._formulas, func, args, kwargs or {})
 
 
-_NEW: Final = frozenset({"zeros", "ones", "full", "empty", "arange", "iota.default"})
+_NEW: Final = frozenset(
+    {"zeros", "ones", "full", "empty", "empty_strided", "arange", "iota.default"}
+)
 """Functions that make tensors."""
 _PLAIN: ContextVar[bool] = ContextVar("plain", default=False)
 

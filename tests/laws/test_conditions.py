@@ -11,6 +11,8 @@ import torch
 
 from pypm import Rule, pattern, predicate, rule, var
 from pypm.fx import aten
+from pypm.laws.numbers import form_of
+from pypm.laws.sizes import World
 from pypm.laws.verdicts import Proved
 from pypm.tools import prove
 
@@ -85,3 +87,13 @@ def summed_over_one(x: Any) -> Any:
 def test_constants_decide_sides_of_guards() -> None:
     law = prove(summed_over_one).verdicts[0]
     assert isinstance(law, Proved), law
+
+
+def test_numbers_and_sizes_are_divided_as_python_does() -> None:
+    world = World()
+    n = world.size()
+    pairs = (world.sized(3), 2), (2 * n + 3, 2), (n - 1, n), (-3 * n - 1, 3), (world.sized(4), 2)
+    for size, by in pairs:
+        whole, rest = size // by, size % by
+        assert (whole.sample, rest.sample) == divmod(size.sample, int(by))
+        assert whole.form * form_of(by) + rest.form == size.form

@@ -173,13 +173,21 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
     "aten.flip": (lambda x: x.flip(0, -1), (X,)),
     "aten.select": (lambda x: x[:, -1] + x[:, 1], (X,)),
     "aten.slice": (lambda x: x[..., 1:4:2] + x[..., -2:], (X,)),
+    "aten.slice_scatter": (
+        lambda x, y: (
+            aten.slice_scatter.default(x, y[..., :2], -1, 1, 9, 2)
+            + aten.slice_scatter.default(x, y[:, :2], 1, -2)
+        ),
+        (X, Y),
+    ),
+    "aten.copy": (aten.copy.default, (X, V)),
     "aten.narrow": (lambda x: x.narrow(1, 1, 2), (X,)),
     "aten.split": (lambda x: x.split(2, -1)[1], (X,)),
     "aten.split_with_sizes": (lambda x: x.split((1, 3), -1)[1], (X,)),
     "aten.chunk": (lambda x: x.chunk(2, -1)[1], (X,)),
     "aten.tensor_split": (lambda x: x.tensor_split(2, -1)[1], (X,)),
     "aten.unbind": (lambda x: x.unbind(1)[2], (X,)),
-    "getitem": (lambda x: x.unbind(1)[-1], (X,)),
+    "getitem": (lambda x: x.unbind(1)[-1] + x[:, 0, -4:9] + x[:, ..., 1, 0:9:1], (X,)),
     "aten.cat": (lambda x, y: torch.cat([x, y[:, :1]], 1), (X, Y)),
     "aten.stack": (lambda x, y: torch.stack([x, y], -1), (X, Y)),
     "aten.pad": (lambda x: F.pad(x, (1, 2, 0, 1), value=3.0), (X,)),
@@ -196,6 +204,11 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
     "aten.full_like": (lambda x: torch.full_like(x, 1.5), (X,)),
     "aten.new_full": (lambda x: x.new_full((2, 2), 1.5), (X,)),
     "aten.new_empty": (lambda x: torch.zeros_like(x.new_empty((2, 2))), (X,)),
+    "aten.empty_like": (lambda x: torch.zeros_like(torch.empty_like(x)), (X,)),
+    "aten.new_empty_strided": (
+        lambda x: torch.zeros_like(x.new_empty_strided((2, 3), (1, 2))),
+        (X,),
+    ),
     "aten.arange": (lambda x: torch.arange(4) + torch.arange(2, 10, 2) + x, (X,)),
     "prims.iota": (
         lambda x: (
@@ -225,7 +238,7 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
 }
 
 
-WITHOUT_VALUES: Final = frozenset({"opaque", "aten.empty"})
+WITHOUT_VALUES: Final = frozenset({"opaque", "aten.empty", "aten.empty_strided"})
 """Functions without laws, and elements that may be anything."""
 
 

@@ -217,10 +217,10 @@ class SymbolicAlgebra:
         """Yield indices that together run over a dimension, each with its symbols and their sizes.
 
         A dimension that is read as a product has one symbol for each of its parts; one that is
-        read as a sum has an index for each part.
+        read as a sum has an index for each part; one of two elements, their numbers.
         """
-        if size == 1:
-            yield rational(0), {}
+        if size in (1, 2):
+            yield from ((rational(i), {}) for i in range(1 if size == 1 else 2))
             return
         found = self._splits.get(size)
         if found is None:

@@ -19,7 +19,7 @@ from pypm.laws.algebra import (
 )
 from pypm.laws.operators.reads import indexed
 from pypm.laws.operators.site import Meaning, Site
-from pypm.laws.operators.tensors import broadcast, joined, part, permuted, ratio, viewed
+from pypm.laws.operators.tensors import broadcast, joined, note_part, part, permuted, ratio, viewed
 
 __all__ = ["MEANINGS_OF_PARTS", "Pieces", "kind_of"]
 
@@ -118,6 +118,35 @@ def _sliced(
     return part(c.algebra, x, dim, first, c.shape[dim], step)
 
 
+def _scattered(
+    c: Site,
+    x: Indexed,
+    source: Indexed,
+    *,
+    dim: int = 0,
+    start: Given = None,
+    end: Given = None,
+    step: int = 1,
+) -> Indexed:
+    """Return x with other elements for a slice; `c.shape` is that of the slice."""
+    if source.shape != c.shape:
+        raise SizesDiffer(source.shape, c.shape)
+    a, count = c.algebra, c.shape[dim]
+    first, before = a.divided(_counted_up(c, x.shape[dim], start or 0), step)
+    note_part(a, x.shape[dim], first * step + before, count, step)
+
+    def at(p: Shape) -> Scalar:
+        number, after = a.divided(p[dim], step)
+        i = number - first
+        is_in = a.positive(a.scalar(i + 1)) * a.positive(a.scalar(count - i))
+        for beyond in (after - before, before - after) if step > 1 else ():
+            is_in = is_in * a.positive(a.scalar(1 - beyond))
+        own = (*p[:dim], i, *p[dim + 1 :])
+        return a.choose(is_in, lambda: source.value(*own), lambda: x.value(*p))
+
+    return Indexed(x.shape, at)
+
+
 def _narrowed(c: Site, x: Indexed, start: Indexed, *, dim: int, length: Given) -> Indexed:
     return part(c.algebra, x, dim, c.algebra.place(start.value()), c.shape[dim])
 
@@ -127,6 +156,8 @@ def _pieces(c: Site, x: Indexed, dim: int, sizes: Sequence[Index]) -> tuple[Inde
     for size in sizes:
         found.append(part(c.algebra, x, dim, start, size))
         start = start + size
+    if start != x.shape[dim]:
+        raise SizesDiffer(start, x.shape[dim])
     return tuple(found)
 
 
@@ -243,29 +274,22 @@ def _got(
     taken = sum(one is not None and one is not ... for one in parts)
     if not any(one is ... for one in parts):
         parts.append(...)
-    found, dim = x, 0
+    found, dim, counts = x, 0, iter(c.shape)
     for one in parts:
         if one is ...:
             dim += x.rank - taken
         elif one is None:
             found, dim = _unsqueezed(found, dim), dim + 1
         elif isinstance(one, tuple):
-            found, dim = _cut(c, found, dim, *one[1:]), dim + 1
+            _, start, _, by = one
+            first = _counted_up(c, found.shape[dim], start or 0)
+            found, dim = part(c.algebra, found, dim, first, next(counts), by or 1), dim + 1
         else:
             found = _selected(c, found, dim=dim, index=one)
     return found
 
 
 ALL: Final = ("slice", None, None, None)
-
-
-def _cut(c: Site, x: Indexed, dim: int, start: Given, stop: Given, step: Given) -> Indexed:
-    size = x.shape[dim]
-    first = _counted_up(c, size, start or 0)
-    last = size if stop is None else _counted_up(c, size, stop)
-    by = 1 if step is None else step
-    count, rest = c.algebra.divided(last - first, c.size(by))
-    return part(c.algebra, x, dim, first, count if rest == 0 else count + 1, by)
 
 
 def _counted_up(c: Site, size: Index, index: Given) -> Index:
@@ -288,6 +312,8 @@ MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
     "aten.dropout": _dropped,
     "aten.select": _selected,
     "aten.slice": _sliced,
+    "aten.slice_scatter": _scattered,
+    "aten.copy": lambda c, x, source, **_: broadcast(source, x.shape),
     "aten.narrow": _narrowed,
     "aten.split": _split,
     "aten.split_with_sizes": _split,

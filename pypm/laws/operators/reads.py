@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
+from pypm.fx.operators.corrections import named
 from pypm.laws.algebra import (
     Given,
     Index,
@@ -134,7 +135,9 @@ MEANINGS_OF_READS: Final[dict[str, Meaning]] = {
     **dict.fromkeys(("aten.zeros", "aten.zeros_like", "aten.new_zeros"), _full(0)),
     **dict.fromkeys(("aten.ones", "aten.ones_like", "aten.new_ones"), _full(1)),
     **dict.fromkeys(("aten.full", "aten.full_like", "aten.new_full"), _filled),
-    **dict.fromkeys(("aten.empty", "aten.new_empty"), _uninitialized),
+    **dict.fromkeys(
+        named("aten", "empty empty_like empty_strided new_empty new_empty_strided"), _uninitialized
+    ),
     **dict.fromkeys(("aten.arange", "prims.iota"), _counted),
     "aten.tril": _triangle(1),
     "aten.triu": _triangle(-1),

@@ -14,6 +14,7 @@ __all__ = [
     "each",
     "joined",
     "matrix_product",
+    "note_part",
     "part",
     "permuted",
     "ratio",
@@ -180,15 +181,19 @@ def _without(x: Indexed, dim: int) -> Indexed:
     return Indexed(shape, lambda p: x.value(*p[:dim], 0, *p[dim:]))
 
 
-def part(
-    algebra: Algebra, x: Indexed, dim: int, start: Index, size: Index, step: int = 1
-) -> Indexed:
-    """Return every `step`-th element of a dimension from `start` on, `size` elements."""
-    whole = x.shape[dim]
+def note_part(algebra: Algebra, whole: Index, start: Index, size: Index, step: int) -> None:
+    """Note that every `step`-th element of a dimension is read from `start` on, `size` elements."""
     if step == 1:
         algebra.split(whole, (start, size, whole - start - size), True)
     elif algebra.divided(whole, step)[1] == 0:
         algebra.split(whole, (algebra.divided(whole, step)[0], step), False)
+
+
+def part(
+    algebra: Algebra, x: Indexed, dim: int, start: Index, size: Index, step: int = 1
+) -> Indexed:
+    """Return every `step`-th element of a dimension from `start` on, `size` elements."""
+    note_part(algebra, x.shape[dim], start, size, step)
 
     def at(place: Shape) -> Scalar:
         return x.value(*place[:dim], place[dim] * step + start, *place[dim + 1 :])

@@ -114,6 +114,11 @@ INDEX: Final = "index"
 ALL: Final = ("slice", None, None, None)
 _DIM: Final[Domain] = {dim: dim for dim in range(4)}
 _ITEM: Final[Domain] = {ITEM: ITEM, LAST_ITEM: LAST_ITEM, 0: 0, 1: 1}
+_SLICE: Final[Mapping[str, Domain]] = {
+    "dim": _DIM,
+    "start": {PLACE: PLACE, 0: 0, 1: 1},
+    "step": {1: 1, 2: 2},
+}
 PIECE: Final = "piece"
 OF_PIECES: Final = frozenset(
     f"aten.{name}" for name in ("unbind", "split", "split_with_sizes", "chunk", "tensor_split")
@@ -121,7 +126,7 @@ OF_PIECES: Final = frozenset(
 """Operators that return pieces of a tensor."""
 OF_ONE_DIM: Final[Mapping[str, Mapping[str, Domain]]] = {
     "aten.select": {"dim": _DIM, "index": _ITEM},
-    "aten.slice": {"dim": _DIM, "start": {PLACE: PLACE, 0: 0, 1: 1}, "step": {1: 1}},
+    **dict.fromkeys(("aten.slice", "aten.slice_scatter"), _SLICE),
     "aten.narrow": {"dim": _DIM},
     "aten.unbind": {"dim": _DIM},
     "aten.split": {"dim": _DIM, "split_size": {1: 1, SIZE: SIZE}},

@@ -85,14 +85,7 @@ class Guarding(Valued):
         for guard, names in sorted(self._way.guards, key=_is_of_results):
             self._guard(guard, names)
         self._check_shared()
-        failed: NotMatched | None = None
-        for one, two in (*equal, *self._equal, *self._world.views):
-            try:
-                self._unify(one, two)
-            except NotMatched as why:  # another equation may say more
-                failed = failed or why
-        if failed is not None:
-            raise failed
+        self._unify_all((*equal, *self._equal, *self._world.views))
         for one, two in self._whole:
             if [*map(form_of, one)] != [*map(form_of, two)]:
                 raise NoMeaning("a slice whose arguments may be anything")
@@ -102,6 +95,17 @@ class Guarding(Valued):
         for guard, names in self._way.shared:
             if all(names[name] in self._known for name in names_in(guard)):
                 self._guard(guard, names)
+
+    def _unify_all(self, pairs: Sequence[tuple[Given, Given]]) -> None:
+        """Make the values of each pair equal: where one cannot be, another one may say more."""
+        failed: NotMatched | None = None
+        for one, two in pairs:
+            try:
+                self._unify(one, two)
+            except NotMatched as why:
+                failed = failed or why
+        if failed is not None:
+            raise failed
 
     def _unify(self, one: Given, two: Given, are_said: bool = False) -> None:
         """Make two values equal; `are_said` says that they are constants of the pattern."""

@@ -123,8 +123,7 @@ class Valuation(Applying, Looping):
         expression = at_limits(expression, self._world)
         found = self._evaluate(expression, names)
         if found is UNDEFINED:
-            for one, two in list(self._world.unequal):  # it may have one where they are equal
-                self._unify(one, two)
+            self._unify_all(list(self._world.unequal))  # it may have one where they are equal
             check_values(expression, lambda part: self._evaluate(part, names), self._world)
         return found
 
