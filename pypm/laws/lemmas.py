@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from inspect import Parameter, signature
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -36,7 +36,9 @@ __all__ = [
     "within",
 ]
 
-Key: TypeAlias = tuple[int, Signature]
+Key: TypeAlias = int
+_KEYS: Final[dict[tuple[int, Signature], Key]] = {}
+"""Numbers of lemmas: their arguments are long, and asked for often."""
 SIZES: Final = "sizes"
 TYPES: Final = "types"
 MOST_WAYS: Final = 4000
@@ -54,10 +56,10 @@ class Lemma:
     """The recursive definitions around it, which it may call."""
     given: Signature
 
-    @property
+    @cached_property
     def key(self) -> Key:
-        """The definition's identity, and the arguments."""
-        return id(self.definition), self.given
+        """The number of the definition's identity and the arguments."""
+        return _KEYS.setdefault((id(self.definition), self.given), len(_KEYS))
 
 
 @dataclass(frozen=True)
