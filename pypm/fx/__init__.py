@@ -31,7 +31,7 @@ from pypm.fx.subject.calls import describe
 from pypm.fx.suggesting.suggest import Suggestion, suggest, suggest_function
 from pypm.fx.tracing.kernel_contract import UnsupportedType, expect, trained
 from pypm.fx.values.metadata import metadata
-from pypm.fx.values.observers import RESULT, Lists, Repeats, hiding, observer, refines
+from pypm.fx.values.observers import RESULT, Joins, Lists, Repeats, hiding, observer, refines
 from pypm.fx.values.size_comparison import (
     is_known_scalar,
     is_scalar,
@@ -56,6 +56,7 @@ __all__ = [
     "Choice",
     "Dialect",
     "Explanation",
+    "Joins",
     "Lists",
     "Match",
     "Namespace",

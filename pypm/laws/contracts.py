@@ -12,7 +12,7 @@ from typing import Literal
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
-from pypm.fx.values.observers import steps_of
+from pypm.fx.values.observers import Joins, steps_of
 from pypm.laws.algebra import Given
 from pypm.laws.equations import Equation
 from pypm.laws.forms.sums import NAMES
@@ -23,7 +23,7 @@ from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.hidden import STEPS, Hidden
 from pypm.laws.patterns.listing import aligned, tensors_in
 from pypm.laws.patterns.valuation import Valuation
-from pypm.laws.patterns.ways import Impossible, Meant, NotMatched, Way, WayName
+from pypm.laws.patterns.ways import Impossible, Meant, NotMatched, Way, WayName, is_meant
 from pypm.laws.signatures import instance, signature
 from pypm.laws.sizes import World
 from pypm.laws.spellings import Spelling, Spellings
@@ -107,7 +107,7 @@ class Contracts:
     def _outcomes(self, lemma: Lemma) -> list[Outcome]:
         """Return the outcomes of the ways by which a lemma is proved."""
         key = lemma.key
-        if lemma.definition.means is None:
+        if not is_meant(lemma.definition):
             return self._spellings.outcomes(lemma)
         if key not in self._known:
             self._under_way.add(key)
@@ -172,6 +172,9 @@ class Contracts:
             result.described.append(root)
             made = instance(lemma.given, formulas)
             world.given = world.count
+            if isinstance(definition.means, Joins):
+                valuation = self.valuation(way, formulas, {})
+                return Equation(formulas, *valuation.joined(definition, slots, result, made[0]))
             pairs = zip(slots.values(), made, strict=False)
             given = {slot: value for slot, value in pairs if value is not UNDEFINED}
             valuation = self.valuation(way, formulas, given)

@@ -36,7 +36,9 @@ __all__ = [
     "within",
 ]
 
-Key: TypeAlias = tuple[int, Signature]
+Key: TypeAlias = int
+_KEYS: Final[dict[tuple[int, Signature], Key]] = {}
+"""Numbers of lemmas: their arguments are long, and asked for often."""
 SIZES: Final = "sizes"
 TYPES: Final = "types"
 MOST_WAYS: Final = 4000
@@ -56,8 +58,8 @@ class Lemma:
 
     @cached_property
     def key(self) -> Key:
-        """The definition's identity, and the arguments."""
-        return id(self.definition), self.given
+        """The number of the definition's identity and the arguments."""
+        return _KEYS.setdefault((id(self.definition), self.given), len(_KEYS))
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from pypm import decline, let, pattern, record, rule, var
-from pypm.fx import aten, hiding
+from pypm import Pattern, decline, let, pattern, record, rule, var
+from pypm.fx import Joins, aten, hiding
 from pypm.kernels.rnn import rnn
 from pypm.laws.verdicts import Open, Proved, Refuted
 from pypm.rules.loops.folds import Itself, Joined, Listed, ListedBackwards, State, gathered
@@ -103,6 +103,38 @@ def backwards(cell, h, place, steps):
     if found is None:
         return decline("other dimensions")
     return gathered(found.flip(0), place), found[-1]
+
+
+@rule(All)
+def in_order_but_not_joined(cell, h, place, steps):
+    found = states(cell, h, steps)
+    return decline("other dimensions") if found is None else (found, found[-1])
+
+
+@pattern(means=hiding(gathered, Joins("List")))
+def JoinedOtherwise(List: Pattern, step, read, state, place, last, count):
+    spread, d = var(), var()
+    y = aten.cat(List(step, read, state, spread, last, count), d)
+    let(place=record(is_stack=True, spread=spread, along=d))
+    return y
+
+
+@pattern
+def Otherwise(cell, h, place, steps):
+    last = var()
+    return JoinedOtherwise(Listed(Itself(Step)), cell, _, h, place, last, steps), last
+
+
+@rule(Otherwise)
+def joined_otherwise(cell, h, place, steps):
+    found = states(cell, h, steps)
+    return decline("other dimensions") if found is None else (gathered(found, place), found[-1])
+
+
+def test_how_results_are_joined_is_what_the_pattern_says() -> None:
+    """Results that are not joined, or joined in another way than the pattern says, are others."""
+    laws = prove([in_order_but_not_joined, joined_otherwise]).verdicts
+    assert not any(isinstance(law, Proved) for law in laws), laws
 
 
 def test_lists_of_all_results() -> None:

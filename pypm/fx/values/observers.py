@@ -18,6 +18,7 @@ from pypm.core.terms import Value
 
 __all__ = [
     "RESULT",
+    "Joins",
     "Lists",
     "Repeats",
     "Unseen",
@@ -99,7 +100,7 @@ def _unseen(value: Value) -> Iterator[Unseen]:
             yield from _unseen(part)
 
 
-def hiding(by: Callable[..., Value], means: Callable[..., Value]) -> Callable[..., Value]:
+def hiding(by: Callable[..., Value], means: Callable[..., Value] | Joins) -> Callable[..., Value]:
     """Return the meaning `means`, which hides what `by` takes: parameters of the same names."""
     setattr(means, _HIDING, by)
     return means
@@ -135,6 +136,16 @@ class Lists:
     """The number of the step after the last one."""
     is_reversed: bool = False
     """True if the result of the last step comes first; then the first step is number 0."""
+
+
+@dataclass(eq=False)
+class Joins:
+    """The meaning of a pattern that joins the tensors of a list: what the observer that it hides
+    names by returns of them, stacked along the first dimension.
+    """
+
+    items: str
+    """The pattern parameter that matches the list."""
 
 
 RESULT: Final = "result"

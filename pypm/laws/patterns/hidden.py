@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Final
 
+from pypm.fx.operators.body_trace import opaque
 from pypm.fx.values.observers import Unseen, ranks_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
@@ -39,9 +40,10 @@ class Hidden(Unseen):
         groups = {value.group for value in arguments if isinstance(value, Hidden)}
         if by is not self.group.by or len(groups) != 1:
             raise NoMeaning(f"`{by.__name__}` of values that another function observes")
-        if not ranks_of(by):
-            return arguments[0]
         found = self.group.tensors
+        if not ranks_of(by):
+            (x, *_), (token,) = arguments, (tensor_of(one, self.formulas) for one in found)
+            return opaque(by.__name__, x, x, token)
         if is_by_steps(by):
             found = tuple(self._first(one, arguments[-1]) for one in found if one is not None)
         shown = tuple(tensor_of(one, self.formulas) for one in found)
@@ -67,7 +69,7 @@ def new_group(
     by: Callable[..., Given], pick: Callable[[Sequence[Given]], Given], formulas: Formulas
 ) -> Group:
     """Return what an observer returns for new values, by choices."""
-    ranks = pick(ranks_of(by)) if ranks_of(by) else ()
+    ranks = pick(ranks_of(by)) if ranks_of(by) else (0,)
     extra = int(is_by_steps(by))
 
     def tensor(rank: int | None) -> Formula | None:

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
-from pypm.fx.values.observers import RESULT, Repeats, hidden_by, steps_of
+from pypm.fx.values.observers import RESULT, Joins, Lists, Repeats, hidden_by, steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula
 from pypm.laws.lemmas import Lemma
 from pypm.laws.loops import STEP, looped
 from pypm.laws.patterns.hidden import Hidden, is_by_steps, new_group
-from pypm.laws.patterns.listing import in_torch, listed, rebuilt, states_in
+from pypm.laws.patterns.listing import Items, in_torch, listed, rebuilt, states_in
 from pypm.laws.patterns.valued import Valued
-from pypm.laws.patterns.ways import Meant, WayName
+from pypm.laws.patterns.ways import Meant, NotMatched, WayName
 from pypm.laws.signatures import signature
 
 __all__ = ["Looping", "binds", "given_to"]
@@ -42,6 +42,15 @@ def _states_of(call: Meant) -> list[WayName]:
     return [call.actuals[parameters.index(name)] for name in names if name in parameters]
 
 
+def _list_of(definition: Definition, means: Joins) -> tuple[Definition, Lists]:
+    """Return the pattern of the list that a definition joins, and what it says of it."""
+    found = None if definition.given is None else definition.given(means.items)
+    steps = None if found is None else steps_of(found.means)
+    if found is None or steps is None or steps.lists is None:
+        raise NoMeaning("a list of no steps")
+    return found, steps.lists
+
+
 class Looping(Valued):
     """The part of a valuation that is about such calls."""
 
@@ -66,6 +75,10 @@ class Looping(Valued):
 
     def bound_by(self, call: Meant) -> Given:
         """Return what the steps of a loop compute, which also binds names."""
+        if isinstance(call.definition.means, Joins) and call not in self._results:
+            self._results[call] = self._joined(call, call.definition.means)
+        if self._items is not None and call.definition is self._items[0]:
+            return self._listed(call, *self._items[1:])
         if call not in self._results:
             means, parameters = steps_of(call.definition.means), call.definition.parameters
             assert means is not None
@@ -83,6 +96,49 @@ class Looping(Valued):
             values = [known[n] if n in known else self._now(slot) for n, slot in names]
             self._way.notes.append(Lemma(call.definition, (), signature(values)))
         return self._results[call]
+
+    def _joined(self, call: Meant, means: Joins) -> Given:
+        """Return what the results of a list are joined to, which is hidden, and bind names."""
+        self.hide(call)
+        named = dict(zip(call.definition.parameters, call.actuals, strict=True))
+        definition, lists = _list_of(call.definition, means)
+        slots = [named.get(name) or self._way.slot(name) for name in definition.parameters]
+        for name, slot in zip(definition.parameters, slots, strict=True):
+            if name in lists.given:
+                self._bound[slot] = UNDEFINED  # whatever an item in the list is of its result
+        items = self.bound_by(Meant(definition, tuple(slots)))
+        if not isinstance(items, Items):
+            raise NotMatched("a list of no tensors")
+        self._way.notes.append(Lemma(call.definition, (), signature([items.rest])))
+        return self._gathered(call.definition, named, items.rest)
+
+    def _gathered(
+        self, definition: Definition, slots: Mapping[str, WayName], results: Formula
+    ) -> Given:
+        by, (_, *names) = hidden_by(definition.means) or (None, ("",))
+        assert by is not None
+        return in_torch(self._formulas, by, results, *(self._now(slots[name]) for name in names))
+
+    def joined(
+        self, definition: Definition, slots: Mapping[str, WayName], result: WayName, items: Formula
+    ) -> tuple[tuple[Given, ...], tuple[Given, ...]]:
+        """Return what a definition joins a list to, for any list of tensors, and what it means."""
+        assert isinstance(definition.means, Joins)
+        self._items = *_list_of(definition, definition.means), items
+        left = self.value(result)
+        self.settle()
+        return (left,), (self._gathered(definition, slots, items),)
+
+    def _listed(self, call: Meant, lists: Lists, items: Formula) -> Items:
+        """Return a list of tensors, each as it is as an item."""
+        slots = dict(zip(call.definition.parameters, call.actuals, strict=True))
+        given = [self._now(slots[name]) for name in lists.given]
+
+        def stepped(_: tuple[Formula, ...], at: Given) -> tuple[Formula, tuple[Formula, ...]]:
+            found = in_torch(self._formulas, lambda x, *of: lists.item(x[at], *of), items, *given)
+            return found, ()
+
+        return Items((), looped(self._formulas, stepped, (), self._formulas.sizes(items)[0])[0])
 
     def repeated(self, call: Meant) -> tuple[Given, dict[WayName, Given]]:
         """Return what the steps of a loop compute, and the states after them that parameters are
@@ -107,8 +163,9 @@ class Looping(Valued):
             result, own = self._entered(step, means.call, {**slots, **known, means.number: at})
             after = {**own, RESULT: result}
             if means.lists is not None:
-                given = (self._now(slots[name]) for name in means.lists.given)
-                result = in_torch(self._formulas, means.lists.item, result, *given)
+                given = [self._now(slots[name]) for name in means.lists.given]
+                if UNDEFINED not in given:
+                    result = in_torch(self._formulas, means.lists.item, result, *given)
             return result, states_in([after[name] for name in means.states.values()])
 
         results, found = looped(self._formulas, stepped, states_in(before), count, first)

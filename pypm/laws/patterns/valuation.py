@@ -10,7 +10,7 @@ from pypm.core.patterns import Definition
 from pypm.core.records import Record, fields_of
 from pypm.core.terms import DERIVED, UNDEFINED, VALUE, Value
 from pypm.core.traverse import expression_names
-from pypm.fx.values.observers import steps_of
+from pypm.fx.values.observers import Joins, Repeats, steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes
@@ -150,7 +150,7 @@ class Valuation(Applying, Looping):
             case WayName():
                 return self.value(tree)
             case Meant(definition, actuals):
-                if steps_of(definition.means) is not None:
+                if steps_of(definition.means) is not None or isinstance(definition.means, Joins):
                     return self.bound_by(tree)
                 self.hide(tree)
                 return self._meant(definition, actuals, slot)
@@ -280,7 +280,8 @@ class Valuation(Applying, Looping):
             if self._is_free(slot):
                 self._called(call)
         for call in self._uses.get(slot, {}).get("meant", ()):
-            if self._is_free(slot) and steps_of(call.definition.means) is not None:
+            means = call.definition.means
+            if self._is_free(slot) and isinstance(means, (Joins, Repeats)):
                 if slot not in given_to(call):
                     self.bound_by(call)
             elif self._is_free(slot):

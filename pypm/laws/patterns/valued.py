@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
+from pypm.core.patterns import Definition
+from pypm.fx.values.observers import Lists
 from pypm.laws.algebra import Given
-from pypm.laws.formulas import Formulas
+from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Lemmas
 from pypm.laws.patterns.variables import Variables
 from pypm.laws.patterns.ways import Tree, Way, WayName
@@ -38,6 +40,8 @@ class Valued(ABC):
         """Sides of guards with several, by their identity: those that were chosen."""
         self._whole: list[tuple[Given, Given]] = []
         """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
+        self._items: tuple[Definition, Lists, Formula] | None = None
+        """The pattern of a list whose tensors are given, with these."""
         self.shapes: dict[WayName, tuple[Given, ...]] = {}
         """Shapes that are known beforehand."""
         self._variables = Variables(way, formulas, lemmas, [*given.values()])

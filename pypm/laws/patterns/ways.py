@@ -37,6 +37,7 @@ from pypm.core.patterns import (
 )
 from pypm.core.terms import ARGUMENT, DERIVED, VALUE
 from pypm.core.traverse import alternates, children, conjuncts
+from pypm.fx.values.observers import Joins
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.deadline import check_time
 from pypm.laws.forms.polynomials import Factor, Poly
@@ -55,6 +56,7 @@ __all__ = [
     "Tree",
     "Way",
     "WayName",
+    "is_meant",
     "place_of",
 ]
 
@@ -280,7 +282,7 @@ class Way:
 
     def called(self, definition: Definition, around: _Frames, slots: tuple[WayName, ...]) -> Tree:
         """Return a call of a definition."""
-        if definition.means is not None:
+        if is_meant(definition):
             names = dict(zip(definition.parameters, slots, strict=True))
             self.shared += [(guard, names) for guard in shared_guards(definition)]
             return Meant(definition, slots)
@@ -344,6 +346,13 @@ class Way:
     def _of(self, slot: WayName, attribute: str) -> Argument:
         name = attribute.removesuffix(ARGUMENT)
         return slot.arguments.setdefault(name, Argument())
+
+
+def is_meant(definition: Definition) -> bool:
+    """Return whether a definition says what it means; so does the list, if it joins one."""
+    if isinstance(definition.means, Joins):
+        return definition.given is not None and is_meant(definition.given(definition.means.items))
+    return definition.means is not None
 
 
 def distinct(options: Sequence[Pattern]) -> list[Pattern]:

@@ -8,12 +8,18 @@ search is repeated: the time to match grows with the number of steps.
 """
 
 from pypm import Pattern, let, pattern, record, var
-from pypm.fx import RESULT, Lists, Repeats, aten, observer
+from pypm.fx import RESULT, Joins, Lists, Repeats, aten, hiding, observer
 
 # --- lists of results ---------------------------------------------------------------------------
 
 
-@pattern
+@observer()
+def placed(result, spread):
+    """Return a result as an element of a list."""
+    return result if spread is None else result.unsqueeze(spread)
+
+
+@pattern(means=hiding(placed, placed))
 def Placed(x, spread):  # a result as an element of a list
     let(spread=None)
     return x
@@ -22,11 +28,6 @@ def Placed(x, spread):  # a result as an element of a list
 @pattern
 def Placed(x, spread):
     return aten.unsqueeze(x, spread)
-
-
-def placed(x, spread):
-    """Return a result as an element of a list."""
-    return x if spread is None else x.unsqueeze(spread)
 
 
 STEP, STATES = ("step", "read", "state", "after", "t"), {"state": "after"}
@@ -95,7 +96,25 @@ def ListedBackwards(Step: Pattern, step, read, state, spread, last, count):  # t
     return [Placed(y, spread), *Earlier(Step, step, read, state, t, before, spread)]
 
 
-@pattern
+@observer()
+def gathered(results, place):
+    """Return the results of all steps as the graph joins them.
+
+    Arguments:
+        results: [steps, ...].
+        place: as `Joined` binds it: `along`, the dimension along which they are joined; `is_stack`,
+            False if they are concatenated; `spread`, the dimension by which each result is
+            unsqueezed before, or None.
+    """
+    if place.spread is not None:
+        spread = place.spread
+        results = results.unsqueeze(spread + 1 if spread >= 0 else spread)
+    d = place.along % (results.dim() if place.is_stack else results.dim() - 1)
+    results = results.movedim(0, d)
+    return results if place.is_stack else results.flatten(d, d + 1)
+
+
+@pattern(means=hiding(gathered, Joins("List")))
 def Joined(List: Pattern, step, read, state, place, last, count):
     spread, d = var(), var()
     y = aten.stack(List(step, read, state, spread, last, count), d)
@@ -205,21 +224,3 @@ def State(Next: Pattern, step, before, t):
     y = Next(step, before, t)
     assert t == 0
     return y
-
-
-@observer()
-def gathered(results, place):
-    """Return the results of all steps as the graph joins them.
-
-    Arguments:
-        results: [steps, ...].
-        place: as `Joined` binds it: `along`, the dimension along which they are joined; `is_stack`,
-            False if they are concatenated; `spread`, the dimension by which each result is
-            unsqueezed before, or None.
-    """
-    if place.spread is not None:
-        spread = place.spread
-        results = results.unsqueeze(spread + 1 if spread >= 0 else spread)
-    d = place.along % (results.dim() if place.is_stack else results.dim() - 1)
-    results = results.movedim(0, d)
-    return results if place.is_stack else results.flatten(d, d + 1)
