@@ -21,7 +21,8 @@ def lowered(x, is_lowered, shape):
 
 def beside_sinks(x, sinks, shape):
     """Return the weights of the keys, without that of the sink: their rows in a shape."""
-    return rows(torch.softmax(torch.cat([x, sinks], -1), -1)[..., :-1], shape)
+    e = torch.exp(x)
+    return rows(e / (e.sum(-1, True) + torch.exp(sinks)), shape)
 
 
 def weights_beside(scores, sinks, shape=None):
