@@ -46,6 +46,8 @@ __all__ = ["Variables", "given_number", "is_several", "parts_of", "rank_of"]
 
 SLICE: Final = "slice of one item"
 PART: Final = "slice"
+SECONDS: Final = tuple(("slice", start, None, 2) for start in (None, 1))
+"""Every second element, as parts of an index."""
 ITEM_VALUE: Final = "value of an item"
 RANKS: Final = (2, 1, 3, 4, 0)
 """Ranks of the tensors that variables stand for."""
@@ -169,7 +171,7 @@ class Variables:
         """Return the values of a kind among which is chosen."""
         if one is INDEX:
             items = [(*[ALL] * dim, of) for dim in range(4) for of in (ITEM, LAST_ITEM, SLICE)]
-            return [*items, *((..., of) for of in (ITEM, PART, 0, 1))]
+            return [*items, *((..., of) for of in (ITEM, PART, 0, 1, *SECONDS))]
         return self._orders(one) if one in (DIMS, ORDER) else [one]
 
     # --- records and lists ---
