@@ -6,7 +6,7 @@ import pytest
 
 from pypm.laws.equations import compared
 from pypm.laws.refutation.refuting import difference
-from tests.laws.pairs import FALSE, TRUE
+from tests.laws.pairs import FALSE, TRUE, t
 from tests.laws.sides import between
 
 
@@ -22,3 +22,13 @@ def test_different(name: str) -> None:
     equation = between(*FALSE[name])
     assert compared(equation) is not None
     assert difference(equation) is not None
+
+
+@pytest.mark.parametrize("dims", [(0, 0), (0, 1), (1, 0)])
+def test_calls_of_the_same_kind_have_their_own_sizes(dims: tuple[int, int]) -> None:
+    def spread(x):
+        n, m = (x.shape[d] for d in dims)
+        return x.sum().expand(n, m).sum()
+
+    equation = between(spread, lambda x: x.sum() * x.shape[dims[0]] * x.shape[dims[1]], (t(5, 7),))
+    assert compared(equation) is None

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from pypm.laws.forms.polynomials import (
     MINUS_INFINITY,
     Factor,
+    Kept,
     Key,
     Monomial,
     Part,
@@ -91,8 +92,7 @@ def _renamed(part: Part, names: Mapping[str, str]) -> Part:
         return names.get(part, part)
     if not isinstance(part, tuple) or not (indices_in(part) & names.keys()):
         return part
-    new = tuple(_renamed(inner, names) for inner in part)
-    return _sorted(new)
+    return Kept(_sorted(tuple([_renamed(inner, names) for inner in part])))
 
 
 def _sorted(part: tuple[Part, ...]) -> tuple[Part, ...]:
