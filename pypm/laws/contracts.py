@@ -157,7 +157,11 @@ class Contracts:
             world.given = world.count
             if joins_of(definition.means) is not None:
                 valuation = self.valuation(way, formulas, {})
-                return Equation(formulas, *valuation.joined(definition, slots, result, made[0]))
+                valuation.take_list(definition, made[0])
+                left = valuation.value(result)
+                valuation.settle()
+                right = valuation.gathered(definition, slots, made[0])
+                return Equation(formulas, (left,), (right,))
             pairs = zip(slots.values(), made, strict=False)
             given = {slot: value for slot, value in pairs if value is not UNDEFINED}
             valuation = self.valuation(way, formulas, given)

@@ -117,23 +117,19 @@ class Looping(Valued):
         if not isinstance(items, Items):
             raise NotMatched("a list of no tensors")
         self._way.notes.append(Lemma(call.definition, (), signature([items.rest])))
-        return self._gathered(call.definition, named, items.rest)
+        return self.gathered(call.definition, named, items.rest)
 
-    def _gathered(
+    def gathered(
         self, definition: Definition, slots: Mapping[str, WayName], results: Formula
     ) -> Given:
+        """Return what a definition that joins a list means, for tensors along a dimension."""
         by, (_, *names) = hidden_by(definition.means) or (None, ("",))
         assert by is not None
         return in_torch(self._formulas, by, results, *(self._now(slots[name]) for name in names))
 
-    def joined(
-        self, definition: Definition, slots: Mapping[str, WayName], result: WayName, items: Formula
-    ) -> tuple[tuple[Given, ...], tuple[Given, ...]]:
-        """Return what a definition joins a list to, for any list of tensors, and what it means."""
+    def take_list(self, definition: Definition, items: Formula) -> None:
+        """Let the list that a definition joins be of these tensors, along a dimension."""
         self._items = *_list_of(definition), items
-        left = self.value(result)
-        self.settle()
-        return (left,), (self._gathered(definition, slots, items),)
 
     def _listed(self, call: Meant, lists: Lists, items: Formula) -> Items:
         """Return a list of tensors, each as it is as an item."""
