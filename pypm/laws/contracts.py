@@ -40,6 +40,8 @@ class Contracts:
         self._impossible: set[Key] = set()
         self._never: set[Key] = set()
         """Those of which no way is possible whatever the sizes."""
+        self._judged_keys: set[Key] = set()
+        """Those of which is known whether a way is possible, whatever is under way."""
         self._under_way: set[Key] = set()
         self._spellings = Spellings(self)
 
@@ -48,12 +50,12 @@ class Contracts:
         no alternate of a pattern refuses its arguments.
         """
         listed = [o for o in outcomes if o.kind in ("proved", "parted", "open", "declined")]
-        self.prove(listed)
+        self._prove(listed, self._judged_keys)
         return [o for o in listed if not self._is_impossible(o)]
 
     def judged(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Return outcomes of ways; those on which a called pattern does not agree are rejected."""
-        self.prove(outcomes)
+        self._prove(outcomes, self._judged_keys)
         return [*map(self._judged, outcomes)]
 
     def refuse(self, way: Way) -> None:
@@ -67,15 +69,27 @@ class Contracts:
 
     def prove(self, outcomes: Iterable[Outcome]) -> dict[Key, tuple[Lemma, list[Outcome]]]:
         """Return what ways take for granted, and what that does, each with what came of it."""
+        return {
+            key: (lemma, [self._judged(o) for o in outcomes])
+            for key, (lemma, outcomes) in self._prove(outcomes).items()
+            if key not in self._impossible
+        }
+
+    def _prove(
+        self, outcomes: Iterable[Outcome], known: Set[Key] = frozenset()
+    ) -> dict[Key, tuple[Lemma, list[Outcome]]]:
+        """Return the same, also what no way is possible of, but for what is known."""
+        is_final = True
         idle = "declined", "impossible", "rejected"
         todo = [lemma for o in outcomes if o.kind not in idle for lemma in o.lemmas]
         found: dict[Key, tuple[Lemma, list[Outcome]]] = {}
         while todo:
             lemma = todo.pop()
             key = lemma.key
-            if key in found:
+            if key in found or key in known:
                 continue
             if key in self._under_way or self._spellings.is_under_way(key):  # a hypothesis
+                is_final = False
                 continue
             if not is_meant(lemma.definition):
                 found[key] = lemma, self._spellings.outcomes(lemma)
@@ -98,11 +112,9 @@ class Contracts:
                 for needed in o.lemmas
             ]
         self._mark(found)
-        return {
-            key: (lemma, [self._judged(o) for o in outcomes])
-            for key, (lemma, outcomes) in found.items()
-            if key not in self._impossible
-        }
+        if is_final:
+            self._judged_keys |= found.keys()
+        return found
 
     def _mark(self, found: Mapping[Key, tuple[Lemma, list[Outcome]]]) -> None:
         """Find the lemmas of which no way is possible: none that ends, as matches are finite."""
