@@ -24,6 +24,7 @@ __all__ = [
     "Unseen",
     "hidden_by",
     "hiding",
+    "joins_of",
     "observer",
     "ranks_of",
     "refines",
@@ -32,6 +33,7 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M", bound="Callable[..., object] | Joins")
 _RANKS: Final = "__ranks__"
 _HIDING: Final = "__hiding__"
 
@@ -100,7 +102,7 @@ def _unseen(value: Value) -> Iterator[Unseen]:
             yield from _unseen(part)
 
 
-def hiding(by: Callable[..., Value], means: Callable[..., Value] | Joins) -> Callable[..., Value]:
+def hiding(by: Callable[..., Value], means: M) -> M:
     """Return the meaning `means`, which hides what `by` takes: parameters of the same names."""
     setattr(means, _HIDING, by)
     return means
@@ -116,6 +118,11 @@ def hidden_by(means: Callable[..., Value] | None) -> tuple[Callable[..., Value],
     """Return the observer of a meaning that hides parameters, and the names that it may hide."""
     by = getattr(means, _HIDING, None)
     return None if by is None else (by, list(signature(by).parameters))
+
+
+def joins_of(means: Value) -> Joins | None:
+    """Return a meaning that joins the tensors of a list; None for others."""
+    return means if isinstance(means, Joins) else None
 
 
 def steps_of(means: Value) -> Repeats | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
-from pypm.fx.values.observers import RESULT, Joins, Lists, Repeats, hidden_by, steps_of
+from pypm.fx.values.observers import RESULT, Lists, Repeats, hidden_by, joins_of, steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula
 from pypm.laws.lemmas import Lemma
@@ -17,7 +17,7 @@ from pypm.laws.patterns.valued import Valued
 from pypm.laws.patterns.ways import Meant, NotMatched, WayName
 from pypm.laws.signatures import signature
 
-__all__ = ["Looping", "binds", "given_to"]
+__all__ = ["Looping", "binds", "computes_steps", "given_to"]
 
 
 def binds(call: Meant) -> bool:
@@ -42,13 +42,20 @@ def _states_of(call: Meant) -> list[WayName]:
     return [call.actuals[parameters.index(name)] for name in names if name in parameters]
 
 
-def _list_of(definition: Definition, means: Joins) -> tuple[Definition, Lists]:
+def computes_steps(definition: Definition) -> bool:
+    """Return whether a definition means what the steps of a loop compute, or joins that."""
+    return steps_of(definition.means) is not None or joins_of(definition.means) is not None
+
+
+def _list_of(definition: Definition) -> tuple[Definition, Lists]:
     """Return the pattern of the list that a definition joins, and what it says of it."""
-    found = None if definition.given is None else definition.given(means.items)
-    steps = None if found is None else steps_of(found.means)
-    if found is None or steps is None or steps.lists is None:
-        raise NoMeaning("a list of no steps")
-    return found, steps.lists
+    joins = joins_of(definition.means)
+    if joins is not None and definition.given is not None:
+        found = definition.given(joins.items)
+        steps = steps_of(found.means)
+        if steps is not None and steps.lists is not None:
+            return found, steps.lists
+    raise NoMeaning("a list of no steps")
 
 
 class Looping(Valued):
@@ -75,10 +82,10 @@ class Looping(Valued):
 
     def bound_by(self, call: Meant) -> Given:
         """Return what the steps of a loop compute, which also binds names."""
-        if isinstance(call.definition.means, Joins) and call not in self._results:
-            self._results[call] = self._joined(call, call.definition.means)
-        if self._items is not None and call.definition is self._items[0]:
-            return self._listed(call, *self._items[1:])
+        if joins_of(call.definition.means) is not None and call not in self._results:
+            self._results[call] = self._joined(call)
+        if call not in self._results and self._items and call.definition is self._items[0]:
+            self._results[call] = self._listed(call, *self._items[1:])
         if call not in self._results:
             means, parameters = steps_of(call.definition.means), call.definition.parameters
             assert means is not None
@@ -97,11 +104,11 @@ class Looping(Valued):
             self._way.notes.append(Lemma(call.definition, (), signature(values)))
         return self._results[call]
 
-    def _joined(self, call: Meant, means: Joins) -> Given:
+    def _joined(self, call: Meant) -> Given:
         """Return what the results of a list are joined to, which is hidden, and bind names."""
         self.hide(call)
         named = dict(zip(call.definition.parameters, call.actuals, strict=True))
-        definition, lists = _list_of(call.definition, means)
+        definition, lists = _list_of(call.definition)
         slots = [named.get(name) or self._way.slot(name) for name in definition.parameters]
         for name, slot in zip(definition.parameters, slots, strict=True):
             if name in lists.given:
@@ -110,27 +117,24 @@ class Looping(Valued):
         if not isinstance(items, Items):
             raise NotMatched("a list of no tensors")
         self._way.notes.append(Lemma(call.definition, (), signature([items.rest])))
-        return self._gathered(call.definition, named, items.rest)
+        return self.gathered(call.definition, named, items.rest)
 
-    def _gathered(
+    def gathered(
         self, definition: Definition, slots: Mapping[str, WayName], results: Formula
     ) -> Given:
+        """Return what a definition that joins a list means, for tensors along a dimension."""
         by, (_, *names) = hidden_by(definition.means) or (None, ("",))
         assert by is not None
         return in_torch(self._formulas, by, results, *(self._now(slots[name]) for name in names))
 
-    def joined(
-        self, definition: Definition, slots: Mapping[str, WayName], result: WayName, items: Formula
-    ) -> tuple[tuple[Given, ...], tuple[Given, ...]]:
-        """Return what a definition joins a list to, for any list of tensors, and what it means."""
-        assert isinstance(definition.means, Joins)
-        self._items = *_list_of(definition, definition.means), items
-        left = self.value(result)
-        self.settle()
-        return (left,), (self._gathered(definition, slots, items),)
+    def take_list(self, definition: Definition, items: Formula) -> None:
+        """Let the list that a definition joins be of these tensors, along a dimension."""
+        self._items = *_list_of(definition), items
 
     def _listed(self, call: Meant, lists: Lists, items: Formula) -> Items:
         """Return a list of tensors, each as it is as an item."""
+        if any(isinstance(c, Meant) and c.definition is call.definition for c in self._results):
+            raise NoMeaning("several lists")
         slots = dict(zip(call.definition.parameters, call.actuals, strict=True))
         given = [self._now(slots[name]) for name in lists.given]
 

@@ -10,7 +10,6 @@ from pypm.core.patterns import Definition
 from pypm.core.records import Record, fields_of
 from pypm.core.terms import DERIVED, UNDEFINED, VALUE, Value
 from pypm.core.traverse import expression_names
-from pypm.fx.values.observers import Joins, Repeats, steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes
@@ -18,7 +17,7 @@ from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.numbers import is_number
 from pypm.laws.patterns.applying import Applying
 from pypm.laws.patterns.inversion import parts_of_expression
-from pypm.laws.patterns.looping import Looping, given_to
+from pypm.laws.patterns.looping import Looping, computes_steps, given_to
 from pypm.laws.patterns.unknown_guards import at_limits, check_values
 from pypm.laws.patterns.variables import given_number, is_several, parts_of
 from pypm.laws.patterns.ways import (
@@ -150,7 +149,7 @@ class Valuation(Applying, Looping):
             case WayName():
                 return self.value(tree)
             case Meant(definition, actuals):
-                if steps_of(definition.means) is not None or isinstance(definition.means, Joins):
+                if computes_steps(definition):
                     return self.bound_by(tree)
                 self.hide(tree)
                 return self._meant(definition, actuals, slot)
@@ -280,8 +279,7 @@ class Valuation(Applying, Looping):
             if self._is_free(slot):
                 self._called(call)
         for call in self._uses.get(slot, {}).get("meant", ()):
-            means = call.definition.means
-            if self._is_free(slot) and isinstance(means, (Joins, Repeats)):
+            if self._is_free(slot) and computes_steps(call.definition):
                 if slot not in given_to(call):
                     self.bound_by(call)
             elif self._is_free(slot):

@@ -37,7 +37,7 @@ from pypm.core.patterns import (
 )
 from pypm.core.terms import ARGUMENT, DERIVED, VALUE
 from pypm.core.traverse import alternates, children, conjuncts
-from pypm.fx.values.observers import Joins
+from pypm.fx.values.observers import joins_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.deadline import check_time
 from pypm.laws.forms.polynomials import Factor, Poly
@@ -350,8 +350,9 @@ class Way:
 
 def is_meant(definition: Definition) -> bool:
     """Return whether a definition says what it means; so does the list, if it joins one."""
-    if isinstance(definition.means, Joins):
-        return definition.given is not None and is_meant(definition.given(definition.means.items))
+    joins = joins_of(definition.means)
+    if joins is not None:
+        return definition.given is not None and is_meant(definition.given(joins.items))
     return definition.means is not None
 
 
