@@ -12,7 +12,7 @@ from typing import Literal
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
-from pypm.fx.values.observers import Joins, steps_of
+from pypm.fx.values.observers import joins_of, steps_of
 from pypm.laws.algebra import Given
 from pypm.laws.equations import Equation
 from pypm.laws.forms.sums import NAMES
@@ -172,9 +172,13 @@ class Contracts:
             result.described.append(root)
             made = instance(lemma.given, formulas)
             world.given = world.count
-            if isinstance(definition.means, Joins):
+            if joins_of(definition.means) is not None:
                 valuation = self.valuation(way, formulas, {})
-                return Equation(formulas, *valuation.joined(definition, slots, result, made[0]))
+                valuation.take_list(definition, made[0])
+                left = valuation.value(result)
+                valuation.settle()
+                right = valuation.gathered(definition, slots, made[0])
+                return Equation(formulas, (left,), (right,))
             pairs = zip(slots.values(), made, strict=False)
             given = {slot: value for slot, value in pairs if value is not UNDEFINED}
             valuation = self.valuation(way, formulas, given)
