@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from time import process_time
 from typing import Final
@@ -125,6 +126,9 @@ def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> Law:
         told = (shown.parted, shown.help) if shown is not None else ()
         return Open(rule.name, reason, scope, *told)
     reason = _what_is_missing(outcomes, lemmas)
+    if reason:
+        declined = [replace(o, kind="open") for o in outcomes if o.kind == "declined"]
+        reason = _what_is_missing(outcomes, {**contracts.prove(declined), **lemmas})
     return Open(rule.name, reason, scope) if reason else Proved(rule.name, scope)
 
 
@@ -312,7 +316,7 @@ def _what_is_missing(
     outcomes: Sequence[Outcome],
     lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]],
 ) -> str:
-    """Return what no proof is about, or ""."""
+    """Return what no proof is about, nor a way that the body declines, or ""."""
     if not any(o.kind == "proved" for o in outcomes):
         declined = Counter(o.reason for o in outcomes if o.kind == "declined").most_common(1)
         return f"the body declines: {declined[0][0]}" if declined else "no way was settled"
