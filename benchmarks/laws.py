@@ -27,7 +27,7 @@ from pypm.laws.prove import prove
 from pypm.laws.verdicts import WORDS, Law, Open, Proved, extent
 
 SECONDS: Final = 3
-LONGER: Final = 60
+LONGER: Final = 90
 ORACLE: Final = Path(__file__).parents[1] / "coq" / "oracle" / "build" / "oracle"
 LONGEST: Final = 160
 """Characters of a reason."""

@@ -13,7 +13,7 @@ from typing import Literal
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
 from pypm.fx.values.observers import joins_of, steps_of
-from pypm.laws.algebra import Given
+from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.equations import Equation
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
@@ -42,7 +42,8 @@ class Contracts:
         """Those of which no way is possible whatever the sizes."""
         self._settled: set[Key] = set()
         """Those of which is known whether a way is possible, by no hypothesis."""
-        self._under_way: set[Key] = set()
+        self._under_way: dict[Key, int] = {}
+        """Those that are being proved, with the number of patterns whose ways were then tried."""
         self._spellings = Spellings(self)
 
     def possible(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -110,7 +111,7 @@ class Contracts:
         if not is_meant(lemma.definition):
             return self._spellings.outcomes(lemma)
         if key not in self._known:
-            self._under_way.add(key)
+            self._under_way[key] = self._spellings.depth
             try:
                 self._known[key] = tried(
                     self._maker(lemma),
@@ -118,7 +119,7 @@ class Contracts:
                     is_way=lambda o: bool(self.possible([o])),
                 )
             finally:
-                self._under_way.remove(key)
+                del self._under_way[key]
         return self._known[key]
 
     def _mark(self, found: Mapping[Key, tuple[Lemma, list[Outcome]]]) -> None:
@@ -230,7 +231,14 @@ class Contracts:
         return meaning_of(definition, values, formulas)
 
     def spellings(self, lemma: Lemma) -> Sequence[Spelling]:
-        """Return spellings of a pattern, one of which each other one is equal to."""
+        """Return spellings of a pattern, one of which each other one is equal to.
+
+        Raises NoMeaning where a lemma would rest on ways that are not all found yet.
+        """
+        place = self._spellings.place_of(lemma.key)
+        if place is not None and any(depth > place for depth in self._under_way.values()):
+            name = lemma.definition.name
+            raise NoMeaning(f"`{name}` calls itself through patterns that say what they mean")
         return self._spellings.of(lemma)
 
 

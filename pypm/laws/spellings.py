@@ -18,7 +18,7 @@ from pypm.core.terms import UNDEFINED
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.equations import Equation, settled
 from pypm.laws.forms.deadline import TimeIsUp
-from pypm.laws.forms.functions import absolute, function, power
+from pypm.laws.forms.functions import absolute, function, power, substituted
 from pypm.laws.forms.polynomials import Factor, Poly, factor, of_key, rational
 from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas
@@ -62,6 +62,10 @@ def _moved_factor(of: Factor, renamed: Callable[[Factor], Factor | None]) -> Pol
     raise LookupError(of)
 
 
+def _is_in(symbol: Factor, form: Poly) -> bool:
+    return any(of == symbol for m in form.terms for of, _ in m)
+
+
 @dataclass(frozen=True, eq=False)
 class Spelling:
     """A way through a pattern, by its choices."""
@@ -98,8 +102,8 @@ class Spelling:
             if found is None or world.is_frozen(found):
                 continue
             with suppress(LookupError):
-                new = _moved(form, renamed)
-                if not any(of == found for m in new.terms for of, _ in m):
+                new = substituted(world.resolved(_moved(form, renamed)), needed)
+                if found not in world.assumptions and not _is_in(found, new):
                     settled = needed if found in names.values() else world.assumptions
                     settled.setdefault(found, new)
         if needed:
@@ -161,6 +165,15 @@ class Spellings:
         elif stamp is not None:
             self._lowest = 0
         return self._found[key].spellings
+
+    @property
+    def depth(self) -> int:
+        """The number of lemmas whose ways are being tried."""
+        return len(self._stack)
+
+    def place_of(self, key: Key) -> int | None:
+        """Return the place of a lemma among those whose ways are being tried, outermost first."""
+        return self._stack.index(key) if key in self._stack else None
 
     def is_under_way(self, key: Key) -> bool:
         """Return whether the ways of a lemma are being tried."""

@@ -105,6 +105,8 @@ class Variables:
         if "argument" in uses:
             added(domain, uses["argument"])
         kind = uses.get("operand", None if domain else TENSOR)
+        if kind == SIZE and not self._is_one(slot):
+            raise NoMeaning(f"`{slot.name}` may be several numbers of times")
         if kind is not None and not (kind == TENSOR and TRUTH in domain):
             domain.setdefault(kind, kind)
         if uses.get("mask"):
