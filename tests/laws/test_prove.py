@@ -319,6 +319,21 @@ def test_sizes_and_ranks_that_are_not_tried_are_no_proof(false) -> None:
     assert isinstance(law, Open) and law.scope.cases
 
 
+@pattern
+def Repeated(x, n):  # n may hold a number of times for each row
+    return aten.repeat_interleave(x, n, 1, ...)
+
+
+@rule(Repeated)
+def repeated(x, n):
+    return torch.repeat_interleave(x, n, 1)
+
+
+def test_numbers_of_times_that_may_differ_are_no_proof() -> None:
+    law = prove(repeated).verdicts[0]
+    assert isinstance(law, Open) and "`n` may be several numbers of times" in law.reason
+
+
 def test_operators_without_a_meaning_are_named() -> None:
     law = prove(without_a_meaning).of("without_a_meaning")
     assert isinstance(law, Open) and "fft" in law.reason
