@@ -244,7 +244,7 @@ class Size(SymbolicNumber, int):
             return whole + more, rest - by * more
         if len(rest.terms.keys() - {ONE}) == 1:
             (monomial,) = rest.terms.keys() - {ONE}
-            for of, exponent in monomial:
+            for of, exponent in sorted(monomial, key=repr):
                 if (
                     exponent == 1
                     and of[0] == "size"
