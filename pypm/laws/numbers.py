@@ -240,6 +240,9 @@ class Size(SymbolicNumber, int):
         by = form_of(other)
         whole, rest = quotient(self.form, by)
         if rest.constant is not None:
+            if rest.constant and by.constant is None:
+                size, number = self.world.sized(by), int(rest.constant)
+                _ = size > number and size >= -number
             more = -(rest.constant < 0) if by.constant is None else rest.constant // by.constant
             return whole + more, rest - by * more
         if len(rest.terms.keys() - {ONE}) == 1:

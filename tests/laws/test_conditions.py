@@ -97,3 +97,11 @@ def test_numbers_and_sizes_are_divided_as_python_does() -> None:
         whole, rest = size // by, size % by
         assert (whole.sample, rest.sample) == divmod(size.sample, int(by))
         assert whole.form * form_of(by) + rest.form == size.form
+
+
+def test_a_rest_below_the_divisor_is_a_condition() -> None:
+    world = World()
+    n = world.size()
+    with world.observing(watched=True, divides=False):
+        assert ((n + 3) // n).form == 1 and ((n - 2) // n).form == 0
+    assert [*world.conditions] == ["n1 > 3", "n1 >= 2"]
