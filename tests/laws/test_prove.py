@@ -329,9 +329,25 @@ def repeated(x, n):
     return torch.repeat_interleave(x, n, 1)
 
 
+@pattern(means=lambda x, n: torch.repeat_interleave(x, n, 1))
+def Repeats(x, n):
+    return aten.repeat_interleave(x, n, 1, ...)
+
+
+@pattern
+def RepeatedByACall(x, n):
+    return Repeats(x, n)
+
+
+@rule(RepeatedByACall)
+def repeated_by_a_call(x, n):
+    return torch.repeat_interleave(x, n, 1)
+
+
 def test_numbers_of_times_that_may_differ_are_no_proof() -> None:
     law = prove(repeated).verdicts[0]
     assert isinstance(law, Open) and "`n` may be several numbers of times" in law.reason
+    assert isinstance(prove(repeated_by_a_call).verdicts[0], Open)
 
 
 def test_operators_without_a_meaning_are_named() -> None:

@@ -10,6 +10,7 @@ from pypm.core.guards import (
     Apply,
     Attribute,
     Constant,
+    Equal,
     Expression,
     Reference,
     Tuple,
@@ -29,7 +30,7 @@ from pypm.core.patterns import (
 )
 from pypm.core.record_expressions import MakeRecord
 from pypm.core.terms import VALUE, exact
-from pypm.core.traverse import children, parts, subexpressions
+from pypm.core.traverse import alternates, children, conjuncts, parts, subexpressions
 
 __all__ = [
     "DIMS",
@@ -226,6 +227,8 @@ class Domains:
         if isinstance(pattern, (Op, Fun)) and Var(name) in inner:
             operator = pattern.operator.name if isinstance(pattern, Op) else ""
             kind = of_operand(operator, inner.index(Var(name)))
+            if kind == SIZE and not _is_one(name, pattern, frames[0].body):
+                kind = UNKNOWN
             found[kind] = kind
             inner = tuple(part for part in inner if part != Var(name))
         for part in inner:
@@ -306,6 +309,16 @@ class Domains:
             else:
                 self._classify(found[-1], element, frames)
         return tuple(found)
+
+
+def _is_one(name: str, operand_of: Pattern, body: Pattern) -> bool:
+    """Return whether each alternate with an operator says that its operand has one element."""
+    said = Equal(Attribute(name, "numel"), Constant(1))
+    return all(
+        any(isinstance(p, Guarded) and said in conjuncts(p.guard) for p in parts(option))
+        for option in alternates(body)
+        if any(p is operand_of for p in parts(option))
+    )
 
 
 def _dims_of(name: str, pattern: Pattern) -> Mapping[str, Domain]:
