@@ -89,7 +89,7 @@ class Contracts:
             key = lemma.key
             if key in found or key in settled:
                 continue
-            if key in self._under_way or self._spellings.is_under_way(key):
+            if key in self._under_way or self._spellings.place_of(key) is not None:
                 hypotheses.add(key)
                 continue
             found[key] = lemma, self._outcomes(lemma)

@@ -125,8 +125,8 @@ def _judged(rule: Rule, contracts: Contracts, outcomes: list[Outcome]) -> Law:
     if reason:
         told = (shown.parted, shown.help) if shown is not None else ()
         return Open(rule.name, reason, scope, *told)
-    reason = _what_is_missing(outcomes, lemmas)
-    if reason:
+    reason = _why_nothing(outcomes) or _what_is_missing(outcomes, lemmas)
+    if reason and proved:
         declined = [replace(o, kind="open") for o in outcomes if o.kind == "declined"]
         reason = _what_is_missing(outcomes, {**contracts.prove(declined), **lemmas})
     return Open(rule.name, reason, scope) if reason else Proved(rule.name, scope)
@@ -312,14 +312,19 @@ def _why_open(
     return "", None
 
 
+def _why_nothing(outcomes: Sequence[Outcome]) -> str:
+    """Return why no way is proved, or "" if one is."""
+    if any(o.kind == "proved" for o in outcomes):
+        return ""
+    declined = Counter(o.reason for o in outcomes if o.kind == "declined").most_common(1)
+    return f"the body declines: {declined[0][0]}" if declined else "no way was settled"
+
+
 def _what_is_missing(
     outcomes: Sequence[Outcome],
     lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]],
 ) -> str:
     """Return what no proof is about, nor a way that the body declines, or ""."""
-    if not any(o.kind == "proved" for o in outcomes):
-        declined = Counter(o.reason for o in outcomes if o.kind == "declined").most_common(1)
-        return f"the body declines: {declined[0][0]}" if declined else "no way was settled"
     by_definition: dict[int, list[Outcome]] = {}
     for lemma, some in lemmas.values():
         by_definition.setdefault(id(lemma.definition), []).extend(some)

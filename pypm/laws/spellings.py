@@ -175,10 +175,6 @@ class Spellings:
         """Return the place of a lemma among those whose ways are being tried, outermost first."""
         return self._stack.index(key) if key in self._stack else None
 
-    def is_under_way(self, key: Key) -> bool:
-        """Return whether the ways of a lemma are being tried."""
-        return key in self._stack
-
     def is_unfinished(self, key: Key) -> bool:
         """Return whether the ways of a lemma may be more, as they use ways that are being tried."""
         return key in self._stamps
