@@ -1,7 +1,7 @@
 (* Equations of tensors, two fields of text: both sides, each a word or a form in parentheses, words
    separated by blanks. 3/2 is a number, s4 the size 4, i4 the index 4; (read 0 i4 ...) an element of
    the input 0, (fn 2 e ...) the function 2; (add e e), (mul e e), (pow e 3/2), (exp e); (sum 4 n e) and
-   (max 4 n e) are over the index 4 below n. *)
+   (max 4 n e) are over the index 4 below n; among arguments, (each 4 n e ...) are those for each of these. *)
 
 open Oracle
 open Numbers
@@ -63,6 +63,11 @@ and form head rest =
 
 and arguments = function
   | ")" :: rest -> (Nil, rest)
+  | "(" :: "each" :: v :: rest ->
+      let n, rest = expression rest in
+      let a, rest = arguments rest in
+      let b, rest = arguments rest in
+      (Each (integer v, n, a, b), rest)
   | rest ->
       let a, rest = expression rest in
       let b, rest = arguments rest in
@@ -80,7 +85,11 @@ let shown_rational { qnum; qden } =
 
 let rec shown e =
   let form head parts = "(" ^ String.concat " " (head :: parts) ^ ")" in
-  let rec listed = function Cons (a, b) -> shown a :: listed b | _ -> [] in
+  let rec listed = function
+    | Cons (a, b) -> shown a :: listed b
+    | Each (v, n, a, b) -> form "each" (digits_of_integer v :: shown n :: listed a) :: listed b
+    | _ -> []
+  in
   match e with
   | Num q -> shown_rational q
   | Size s -> "s" ^ digits_of_integer s
@@ -93,7 +102,7 @@ let rec shown e =
   | Exp a -> form "exp" [ shown a ]
   | Sum (v, n, a) -> form "sum" [ digits_of_integer v; shown n; shown a ]
   | Max (v, n, a) -> form "max" [ digits_of_integer v; shown n; shown a ]
-  | Nil | Cons _ -> form "list" (listed e)
+  | Nil | Cons _ | Each _ -> form "list" (listed e)
 
 let verdict = function
   | [ left; right ] -> (

@@ -17,7 +17,8 @@ Inductive expr : Type :=
 | Add (a b : expr) | Mul (a b : expr) | Pow (a : expr) (q : Q) | Exp (a : expr)
 | Fn (f : Z) (args : expr)        (** another function *)
 | Sum (v : Z) (n a : expr)        (** over the index [v] below [n] *)
-| Max (v : Z) (n a : expr).
+| Max (v : Z) (n a : expr)
+| Each (v : Z) (n a b : expr).    (** the arguments [a] for each index [v] below [n], before others *)
 
 (** ** An order *)
 
@@ -28,6 +29,7 @@ Definition rank (e : expr) : Z :=
   match e with
   | Num _ => 0 | Size _ => 1 | Var _ => 2 | Read _ _ => 3 | Nil => 4 | Cons _ _ => 5 | Add _ _ => 6
   | Mul _ _ => 7 | Pow _ _ => 8 | Exp _ => 9 | Fn _ _ => 10 | Sum _ _ _ => 11 | Max _ _ _ => 12
+  | Each _ _ _ _ => 13
   end.
 Definition compare_numbers (p q : Q) : comparison :=
   Z.compare (Qnum p) (Qnum q) andthen Pos.compare (Qden p) (Qden q).
@@ -42,6 +44,7 @@ Fixpoint cmp (a b : expr) : comparison :=
   | Pow a p, Pow b q => cmp a b andthen compare_numbers p q
   | Exp a, Exp b => cmp a b
   | Sum v n a, Sum u k b | Max v n a, Max u k b => Z.compare v u andthen (cmp n k andthen cmp a b)
+  | Each v n a a', Each u k b b' => Z.compare v u andthen (cmp n k andthen (cmp a b andthen cmp a' b'))
   | _, _ => Z.compare (rank a) (rank b)
   end.
 
@@ -75,6 +78,7 @@ Fixpoint mem (v : Z) (e : expr) : bool :=
   | Read _ a | Pow a _ | Exp a | Fn _ a => mem v a
   | Cons a b | Add a b | Mul a b => mem v a || mem v b
   | Sum u n a | Max u n a => Z.eqb v u || mem v n || mem v a
+  | Each u n a b => Z.eqb v u || mem v n || mem v a || mem v b
   end.
 
 Definition swapped (v w u : Z) : Z := if Z.eqb u v then w else if Z.eqb u w then v else u.
@@ -91,6 +95,7 @@ Fixpoint swap (v w : Z) (e : expr) : expr :=
   | Fn f a => Fn f (swap v w a)
   | Sum u n a => Sum (swapped v w u) (swap v w n) (swap v w a)
   | Max u n a => Max (swapped v w u) (swap v w n) (swap v w a)
+  | Each u n a b => Each (swapped v w u) (swap v w n) (swap v w a) (swap v w b)
   end.
 
 (** ** Denotation *)
@@ -113,7 +118,7 @@ Fixpoint den (I : Z -> A) (e : expr) {struct e} : A :=
   | Size s => num (inject_Z (Zpos (size In s)))
   | Var v => I v
   | Read x a => tensor In x (dens I a)
-  | Nil | Cons _ _ => zero
+  | Nil | Cons _ _ | Each _ _ _ _ => zero
   | Add a b => add (den I a) (den I b)
   | Mul a b => mul (den I a) (den I b)
   | Pow a q => pw (den I a) q
@@ -125,6 +130,8 @@ Fixpoint den (I : Z -> A) (e : expr) {struct e} : A :=
 with dens (I : Z -> A) (e : expr) {struct e} : list A :=
   match e with
   | Cons a b => den I a :: dens I b
+  | Each v n a b =>
+      flat_map (fun i => dens (set I v (at_index i)) a) (seq 0 (count (den I n))) ++ dens I b
   | _ => []
   end.
 
@@ -148,6 +155,9 @@ Fixpoint def (I : Z -> A) (e : expr) : Prop :=
   | Sum v n a | Max v n a =>
       def I n /\ sized (den I n) /\
       forall i, (i < count (den I n))%nat -> def (set I v (at_index i)) a
+  | Each v n a b =>
+      (def I n /\ sized (den I n) /\
+      forall i, (i < count (den I n))%nat -> def (set I v (at_index i)) a) /\ def I b
   end.
 
 (** *** Only the indices that occur count. *)
@@ -170,6 +180,12 @@ Proof.
   - rewrite (H2 I J) by (intros; apply H; rewrite H4; now rewrite orb_true_r).
     apply greatest_ext. intros i _. apply H0. intros u U. unfold set. destruct (Z.eqb_spec u v); auto.
     apply H. now rewrite U, orb_true_r.
+  - assert (At : forall u, mem u e1 || mem u e2 || mem u e3 = true -> I u = J u).
+    { intros u U. apply H. destruct (mem u e1), (mem u e2), (mem u e3); cbn in U; auto with bool. }
+    assert (E : den I e1 = den J e1) by (apply H4; intros u U; apply At; now rewrite U).
+    f_equal; [| apply H1; intros u U; apply At; rewrite U; now rewrite orb_true_r].
+    rewrite E. apply flat_map_ext. intros i. apply H3. intros u U. unfold set. destruct (Z.eqb_spec u v); auto.
+    apply At. rewrite U. now rewrite orb_true_r.
 Qed.
 Lemma den_same I J e : (forall v, mem v e = true -> I v = J v) -> den I e = den J e.
 Proof. intros. now apply den_ext. Qed.
@@ -193,6 +209,8 @@ Proof.
   - destruct D. split; [now apply (IHe I) |]. now rewrite <- (proj2 (den_ext e I J H)).
   - apply (Range v e1 e2 I); auto; intros u U; apply H; rewrite U; now rewrite ?orb_true_r.
   - apply (Range v e1 e2 I); auto; intros u U; apply H; rewrite U; now rewrite ?orb_true_r.
+  - destruct D as [D D']. split; [| apply (IHe3 I); auto; intros u U; apply H; rewrite U; now rewrite ?orb_true_r].
+    apply (Range v e1 e2 I); auto; intros u U; apply H; rewrite U; now rewrite ?orb_true_r.
 Qed.
 Lemma def_same I J e : (forall v, mem v e = true -> I v = J v) -> def I e <-> def J e.
 Proof. intros H. split; apply def_ext; auto. intros v M. symmetry. auto. Qed.
@@ -242,6 +260,8 @@ Proof.
     try (now rewrite (proj1 (IHe1 I)), (proj2 (IHe2 I))); rewrite (proj1 (IHe1 I)).
   - apply sum_ext. intros i _. now rewrite (proj1 (IHe2 _)), set_swapped_den.
   - apply greatest_ext. intros i _. now rewrite (proj1 (IHe2 _)), set_swapped_den.
+  - rewrite (proj2 (IHe3 I)). f_equal. apply flat_map_ext. intros i. rewrite (proj2 (IHe2 _)).
+    apply den_ext. intros. apply set_swapped.
 Qed.
 Lemma def_swap v w e : forall I, def (fun u => I (swapped v w u)) e -> def I (swap v w e).
 Proof.
@@ -260,6 +280,7 @@ Proof.
   - destruct D; split; auto. now rewrite (proj2 (den_swap v w e I)).
   - now apply Range.
   - now apply Range.
+  - destruct D as [D D']. split; [now apply (Range v0 e1 e2) | now apply IHe3].
 Qed.
 
 (** ** Refinement *)
@@ -350,5 +371,36 @@ Proof.
   intros M I (D & S & K). simpl in *. split.
   - repeat split; auto; try apply S. intros i L. apply def_swap, renamed_env; auto.
   - apply greatest_ext. intros i L. rewrite (proj1 (den_swap v w a _)). now apply renamed_env.
+Qed.
+
+(** *** Lists of arguments *)
+Definition lists (a b : expr) : Prop := forall I, def I a -> def I b /\ dens I b = dens I a.
+
+Lemma lists_refl a : lists a a.
+Proof. intros I. auto. Qed.
+Lemma lists_trans a b c : lists a b -> lists b c -> lists a c.
+Proof.
+  intros H K I D. destruct (H I D) as [D' E]. destruct (K I D') as [D'' E']. split; congruence.
+Qed.
+Lemma flat_map_seq {X} (f g : nat -> list X) n : (forall i, (i < n)%nat -> f i = g i) ->
+  flat_map f (seq 0 n) = flat_map g (seq 0 n).
+Proof.
+  intros H. assert (K : forall i, List.In i (seq 0 n) -> f i = g i) by (intros i L; apply in_seq in L; apply H; lia).
+  induction (seq 0 n) as [| i l IH]; cbn; auto. rewrite K, IH; cbn in *; auto.
+Qed.
+Lemma lists_each v n k a b c d : refines n k -> lists a b -> lists c d -> lists (Each v n a c) (Each v k b d).
+Proof.
+  intros H L R I [(D & S & K) D']. destruct (H I D) as [Dk E], (R I D') as [Dd E']. cbn. rewrite E, E'.
+  repeat split; auto; try apply S.
+  - intros i L'. now apply L, K.
+  - f_equal. apply flat_map_seq. intros i L'. now apply L, K.
+Qed.
+Lemma each_renamed v w n a b : mem w a = false -> lists (Each v n a b) (Each w n (swap v w a) b).
+Proof.
+  intros M I [(D & S & K) D']. cbn. split.
+  - repeat split; auto; try apply S. intros i L. apply def_swap, renamed_env; auto.
+  - f_equal. apply flat_map_seq. intros i L. rewrite (proj2 (den_swap v w a _)).
+    apply den_ext. intros y Y. unfold set, swapped. destruct (Z.eqb_spec y v) as [-> | N]; [now rewrite Z.eqb_refl |].
+    destruct (Z.eqb_spec y w) as [-> |]; [congruence |]. destruct (Z.eqb_spec y w); congruence.
 Qed.
 End Denotation.

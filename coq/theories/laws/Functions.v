@@ -402,8 +402,8 @@ Proof.
     - apply cmp_eq in C as <-. split; auto. cbn [top]. now rewrite join_twice.
     - destruct IH as [F' S]. split; auto. cbn [top]. rewrite S, <- !join_joined.
       now rewrite (join_swap (Some (den I d))). }
-  destruct e as [a | | | | | | | | | | | |]; try exact Ordered.
-  destruct d as [b | | | | | | | | | | | |]; try exact Ordered. clear Ordered. cbn [placed_in top].
+  destruct e as [a | | | | | | | | | | | | |]; try exact Ordered.
+  destruct d as [b | | | | | | | | | | | | |]; try exact Ordered. clear Ordered. cbn [placed_in top].
   rewrite <- join_joined. cbn [join Expressions.den]. destruct (Qle_bool a b) eqn:L.
   - apply Qle_bool_iff in L. rewrite larger_num by exact L. split; auto.
   - assert (G : b <= a).

@@ -518,7 +518,7 @@ Proof.
     pw (exp (den I (reify_m m))) c = exp (mul (num c) (den_m I m))).
   { destruct (reify_m_is In I m _ (conj O eq_refl)) as [D E]. split; [exact D | split; [apply exp_ok |]].
     now rewrite exp_pw, E. }
-  destruct m as [| [[| | | | | | | | | | f [| | | | | a [| | | | | | | | | | | |] | | | | | | |] | |] q] [| t m]];
+  destruct m as [| [[| | | | | | | | | | f [| | | | | a [| | | | | | | | | | | | |] | | | | | | | |] | | |] q] [| t m]];
     try exact Plain.
   cbn [exp_of]. destruct (Z.eqb f log && Qeq_bool q 1) eqn:E; [| exact Plain]. clear Plain.
   apply andb_prop in E as [E Q]. apply Z.eqb_eq in E. subst f. apply Qeq_bool_eq in Q.

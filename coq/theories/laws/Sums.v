@@ -15,25 +15,32 @@ Fixpoint wrap (bs : list binder) (e : expr) : expr :=
   match bs with [] => e | (v, n) :: bs => Sum v n (wrap bs e) end.
 
 (** ** The normal form, given what to do with sums *)
+Definition each_of : Type := Z -> expr -> expr -> expr -> expr.
+(** Arguments for each index are a function's own: it is not taken case by case. *)
+Fixpoint spread (e : expr) : bool :=
+  match e with Cons _ b => spread b | Each _ _ _ _ => true | _ => false end.
+
 Section Norm.
 Variables total largest : Z -> expr -> poly -> poly.
+Variable every : each_of.
 
 Fixpoint norm_with (e : expr) {struct e} : poly :=
   match e with
   | Num q => if Qeq_bool q 0 then [] else [(Qred q, [])]
-  | Size _ | Var _ | Nil | Cons _ _ => atom e
+  | Size _ | Var _ | Nil | Cons _ _ | Each _ _ _ _ => atom e
   | Read x a => atom (Read x (norm_list a))
   | Add a b => padd (norm_with a) (norm_with b)
   | Mul a b => pmul (norm_with a) (norm_with b)
   | Pow a q => ppow (norm_with a) (Qred q)
   | Exp a => by_cases most_cases pexp (norm_with a)
-  | Fn f a => function f (norm_args a)
+  | Fn f a => if spread a then atom (Fn f (norm_list a)) else function f (norm_args a)
   | Sum v n a => total v (reify (norm_with n)) (norm_with a)
   | Max v n a => largest v (reify (norm_with n)) (norm_with a)
   end
 with norm_list (e : expr) {struct e} : expr :=
   match e with
   | Cons a b => Cons (reify (norm_with a)) (norm_list b)
+  | Each v n a b => every v (reify (norm_with n)) (norm_list a) (norm_list b)
   | _ => e
   end
 with norm_args (e : expr) {struct e} : list poly :=
@@ -43,8 +50,9 @@ with norm_args (e : expr) {struct e} : list poly :=
   end.
 End Norm.
 
-Definition sorted : expr -> poly :=
-  norm_with (fun v n p => atom (Sum v n (reify p))) (fun v n p => atom (Max v n (reify p))).
+Definition plain (bind : Z -> expr -> expr -> expr) (v : Z) (n : expr) (p : poly) : poly := atom (bind v n (reify p)).
+Definition sorted : expr -> poly := norm_with (plain Sum) (plain Max) Each.
+Definition sorted_list : expr -> expr := norm_list (plain Sum) (plain Max) Each.
 
 (** ** Canonical indices: negative ones, further down for what is further outside *)
 Fixpoint lowest (e : expr) : Z :=
@@ -54,6 +62,7 @@ Fixpoint lowest (e : expr) : Z :=
   | Read _ a | Pow a _ | Exp a | Fn _ a => lowest a
   | Cons a b | Add a b | Mul a b => Z.min (lowest a) (lowest b)
   | Sum v n a | Max v n a => Z.min (Z.min 0 v) (Z.min (lowest n) (lowest a))
+  | Each v n a b => Z.min (Z.min (Z.min 0 v) (lowest b)) (Z.min (lowest n) (lowest a))
   end.
 Fixpoint highest (e : expr) : Z :=
   match e with
@@ -62,12 +71,16 @@ Fixpoint highest (e : expr) : Z :=
   | Read _ a | Pow a _ | Exp a | Fn _ a => highest a
   | Cons a b | Add a b | Mul a b => Z.max (highest a) (highest b)
   | Sum v n a | Max v n a => Z.max (Z.max 0 v) (Z.max (highest n) (highest a))
+  | Each v n a b => Z.max (Z.max (Z.max 0 v) (highest b)) (Z.max (highest n) (highest a))
   end.
 Definition canonical (bind : Z -> expr -> expr -> expr) (v : Z) (n a : expr) : expr :=
   let w := (lowest a - 1)%Z in
   if mem w a then bind v n a else bind w n (reify (sorted (swap v w a))).
 
 Definition largest (v : Z) (n : expr) (p : poly) : poly := atom (canonical Max v n (reify p)).
+Definition listed (v : Z) (n a b : expr) : expr :=
+  let w := (lowest a - 1)%Z in
+  if mem w a then Each v n a b else Each w n (sorted_list (swap v w a)) b.
 
 (** ** One sum of one product *)
 Definition depends (v : Z) (f : factor) : bool := mem v (fst f).
@@ -136,7 +149,7 @@ Definition sum_of_term (v : Z) (n : expr) (m : mono) : poly :=
   else close bs fs.
 Definition total (v : Z) (n : expr) (p : poly) : poly := each_term (sum_of_term v n) p.
 
-Definition norm : expr -> poly := norm_with total largest.
+Definition norm : expr -> poly := norm_with total largest listed.
 
 (** ** They denote what they should *)
 
@@ -151,6 +164,7 @@ Notation ok_m := (ok_m Inp).
 Notation is_m := (is_m Inp).
 Notation is_p := (is_p Inp).
 Notation refines := (refines Inp).
+Notation lists := (lists Inp).
 
 (** A polynomial is what an expression denotes, wherever that is defined. *)
 Definition represents (p : poly) (e : expr) : Prop := forall I, def I e -> is_p I p (den I e).
@@ -166,16 +180,19 @@ Proof. intros H. eapply represents_refined; [exact H | apply represents_atom]. Q
 
 Section Norm.
 Variables total largest : Z -> expr -> poly -> poly.
+Variable every : each_of.
 Hypothesis total_is : forall v n p a, represents p a -> represents (total v n p) (Sum v n a).
 Hypothesis largest_is : forall v n p a, represents p a -> represents (largest v n p) (Max v n a).
+Hypothesis every_is : forall v n a b, lists (Each v n a b) (every v n a b).
 
-Lemma norm_with_is e : represents (norm_with total largest e) e /\
-  (forall I, def I e -> def I (norm_list total largest e) /\ dens I (norm_list total largest e) = dens I e) /\
-  (forall I, def I e -> Forall2 (is_p I) (norm_args total largest e) (dens I e)).
+Lemma norm_with_is e : represents (norm_with total largest every e) e /\
+  lists e (norm_list total largest every e) /\
+  (spread e = false -> forall I, def I e -> Forall2 (is_p I) (norm_args total largest every e) (dens I e)).
 Proof.
-  set (N := norm_with total largest). set (L := norm_list total largest). set (As := norm_args total largest).
-  induction e; (split; [| split; [try (intros I D; now split) | try (intros I D; exact (Forall2_nil _))]]); intros I D;
-    try (now apply atom_is).
+  set (N := norm_with total largest every). set (L := norm_list total largest every).
+  set (As := norm_args total largest every).
+  induction e; (split; [| split; [try (intros I D; now split) | try discriminate; try (intros _ I D; exact (Forall2_nil _))]]);
+    try (intros I D); try (now apply atom_is).
   - change (is_p I (if Qeq_bool q 0 then [] else [(Qred q, [])]) (num q)).
     destruct (Qeq_bool q 0) eqn:E; split; cbn; auto; [now rewrite num_zero_bool | rewrite num_red; ring].
   - destruct IHe as [_ [H _]]. destruct (H I D) as [D' E].
@@ -187,7 +204,7 @@ Proof.
     change (def I (Cons (reify (N e1)) (L e2)) /\ dens I (Cons (reify (N e1)) (L e2)) = dens I (Cons e1 e2)).
     split; [split; [exact D'' | exact D'] |]. change (den I (reify (N e1)) :: dens I (L e2) = den I e1 :: dens I e2).
     now rewrite E, E'.
-  - destruct D as [D1 D2]. now constructor; [apply IHe1 | apply IHe2].
+  - rename I into S. intros [D1 D2]. constructor; [now apply IHe1 | now apply IHe2].
   - destruct D. change (is_p I (padd (N e1) (N e2)) (add (den I e1) (den I e2))).
     apply padd_is; [now apply IHe1 | now apply IHe2].
   - destruct D. change (is_p I (pmul (N e1) (N e2)) (mul (den I e1) (den I e2))).
@@ -196,21 +213,38 @@ Proof.
     rewrite <- (pw_red (den I e) q). apply ppow_is; [now apply IHe | now apply ok_red].
   - change (is_p I (by_cases most_cases pexp (N e)) (exp (den I e))).
     apply by_cases_is with (g := exp); [intros; now apply pexp_is | now apply IHe].
-  - destruct D as [D K]. change (is_p I (function f (As e)) (fn f (dens I e))). apply function_is; [exact K |].
-    now apply IHe.
+  - change (is_p I (if spread e then atom (Fn f (L e)) else function f (As e)) (den I (Fn f e))).
+    destruct D as [D K]. destruct (spread e) eqn:S.
+    + destruct (proj1 (proj2 IHe) I D) as [D' E].
+      replace (den I (Fn f e)) with (den I (Fn f (L e))) by (change (fn f (dens I (L e)) = fn f (dens I e)); now rewrite E).
+      apply atom_is. split; [exact D' | now rewrite E].
+    + apply function_is; [exact K | now apply IHe].
   - change (is_p I (total v (reify (N e1)) (N e2)) (den I (Sum v e1 e2))).
     destruct (refines_range Inp v e1 (reify (N e1)) e2 (represents_reify _ _ (proj1 IHe1))) as [R _].
     destruct (R I D) as [D' <-]. now apply total_is; [apply IHe2 |].
   - change (is_p I (largest v (reify (N e1)) (N e2)) (den I (Max v e1 e2))).
     destruct (refines_range Inp v e1 (reify (N e1)) e2 (represents_reify _ _ (proj1 IHe1))) as [_ R].
     destruct (R I D) as [D' <-]. now apply largest_is; [apply IHe2 |].
+  - change (def I (every v (reify (N e1)) (L e2) (L e3)) /\ dens I (every v (reify (N e1)) (L e2) (L e3)) = dens I (Each v e1 e2 e3)).
+    revert I D. apply lists_trans with (Each v (reify (N e1)) (L e2) (L e3)); [| apply every_is].
+    apply lists_each; [apply represents_reify, IHe1 | apply IHe2 | apply IHe3].
 Qed.
 End Norm.
 
-Lemma sorted_is e : represents (sorted e) e.
+Lemma all_sorted e : represents (sorted e) e /\ lists e (sorted_list e).
 Proof.
-  apply norm_with_is; intros v n p a H; apply atom_refined;
-    [apply refines_sum | apply refines_max]; now apply represents_reify.
+  unfold sorted, sorted_list. edestruct norm_with_is as (H & K & _); [| | | split; [exact H | exact K]].
+  - intros v n p a H. apply atom_refined, refines_sum. now apply represents_reify.
+  - intros v n p a H. apply atom_refined, refines_max. now apply represents_reify.
+  - intros v n a b. apply lists_refl.
+Qed.
+Lemma sorted_is e : represents (sorted e) e.
+Proof. apply all_sorted. Qed.
+Lemma listed_is v n a b : lists (Each v n a b) (listed v n a b).
+Proof.
+  unfold listed. destruct (mem _ a) eqn:M; [apply lists_refl |].
+  eapply lists_trans; [apply each_renamed; exact M |].
+  apply lists_each; [apply refines_refl | apply all_sorted | apply lists_refl].
 Qed.
 Lemma canonical_sum v n a : refines (Sum v n a) (canonical Sum v n a).
 Proof.
@@ -337,7 +371,7 @@ Proof.
   { destruct (pick bs m) as [[[[u' k'] b'] r'] |]; [| discriminate]. cbn. intros [= -> -> -> <-].
     destruct (IH _ _ _ _ eq_refl I O) as (D' & O' & E). split; [exact D' | split; [cbn; auto |]].
     rewrite E. cbn. ring. }
-  destruct e as [| | | | | | | | | | | u' k' b' |]; try (now apply Pass).
+  destruct e as [| | | | | | | | | | | u' k' b' | |]; try (now apply Pass).
   match type of H with (if ?c then _ else _) = _ => destruct c eqn:C; [| now apply Pass] end.
   apply andb_prop in C as [_ L]. apply Qle_bool_iff in L. injection H as -> -> -> <-.
   set (s := Sum u k b) in *. assert (S := pw_minus (den I s) q 1 K (ok_1 _) L).
@@ -405,5 +439,5 @@ Lemma total_is v n p a : represents p a -> represents (total v n p) (Sum v n a).
 Proof. intros H. apply each_term_is; auto. intros m. apply sum_of_term_is. Qed.
 
 Theorem norm_is e : represents (norm e) e.
-Proof. apply norm_with_is; [exact total_is | exact largest_is]. Qed.
+Proof. apply norm_with_is; [exact total_is | exact largest_is | exact listed_is]. Qed.
 End Denotation.

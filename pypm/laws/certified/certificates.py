@@ -84,7 +84,8 @@ def certificates(rules: Rules, *, contracts: Contracts | None = None) -> Certifi
 
 
 def written(equation: Equation) -> Iterator[tuple[str, str]]:
-    """Yield both sides of an equation as text, for each element of each result.
+    """Yield both sides of an equation as text, for each element of each result; of elements that
+    may be minus infinity, where they are finite, and what they are there.
 
     The sides are those of pattern and replacement, before any normal form. Raises NoMeaning if
     the checker has no such value.
@@ -101,12 +102,14 @@ def written(equation: Equation) -> Iterator[tuple[str, str]]:
 
         return Indexed(shape, at, kind=kind)
 
-    evaluation = FormulaValues(algebra, lambda form: form, algebra.symbol, read)
-    for one, two in zip(equation.left, equation.right, strict=True):
-        left, right = evaluation.of(one), evaluation.of(two)
+    lifted = equation.formulas.world.plain.get
+    evaluation = FormulaValues(algebra, lambda form: form, algebra.symbol, read, lifted=lifted)
+    for before, after in zip(equation.left, equation.right, strict=True):
+        left, right = evaluation.of(before), evaluation.of(after)
         for a, b in zip(_parts(left), _parts(right), strict=True):
             for place in indices.places(a.shape):
-                yield str(a.value(*place)), str(b.value(*place))
+                one, two = a.value(*place), b.value(*place)
+                yield from zip(one.sides(two), two.sides(one), strict=True)
 
 
 def _parts(value: Given) -> list[Indexed]:

@@ -6,7 +6,7 @@ done before. Everything else is left to the checker, `coq/theories/laws`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, TypeAlias
@@ -55,8 +55,14 @@ class Raw:
             raise NoMeaning("plus infinity")
         return self.finite
 
-    def __str__(self) -> str:
-        return _written(self.tree)
+    def sides(self, other: Raw) -> Sequence[str]:
+        """Return the value as text, as one side of an equation with another: what it is; or where
+        it is finite, and what it is there. Raises NoMeaning for one that may be plus infinity.
+        """
+        if self.lower is other.lower is None:
+            return (_written(self.words),)
+        finite = "1" if self.lower is None else self.lower
+        return _written(finite), _written(("mul", finite, self.words))
 
     def __add__(self, other: Raw | int) -> Raw:
         two = _raw(other)
@@ -119,9 +125,20 @@ class RawAlgebra:
         """Return the number of a name, in the order in which they are asked for."""
         return str(self._numbers.setdefault((kind, *name), len(self._numbers)))
 
-    def determining(self, *_: Given) -> Sequence[Raw]:
-        """Raise NoMeaning: certificates know no function without laws."""
-        raise NoMeaning("a function without laws")
+    def determining(
+        self, shape: Sequence[Poly | int], of: Callable[[tuple[Poly, ...]], Raw]
+    ) -> Sequence[Raw]:
+        """Return the elements at all places, as an argument of a function, for each of the parts
+        in which dimensions are read.
+        """
+        if not shape:
+            return [of(())]
+        first, *rest = shape
+        return [
+            Raw(self._bound("each", names, value.tree))
+            for index, names in self._parts(first)
+            for value in self.determining(rest, lambda place, index=index: of((index, *place)))
+        ]
 
     # --- numbers and indices ---
 
@@ -179,6 +196,8 @@ class RawAlgebra:
                 return ("read", self._named("read", *of))
             case ("power", key):
                 return self.symbol(of_key(key)).tree
+            case ("abs", inner):
+                return self.absolute(Raw(self._factor(inner))).tree
             case ("function", name, *keys):
                 return self.function(name, *(self.symbol(of_key(key)) for key in keys)).tree
         raise NoMeaning(f"a number {of[0]}")
@@ -272,17 +291,22 @@ class RawAlgebra:
 
     def _over(self, head: str, size: Poly | int, of: Callable[[Poly], Raw]) -> list[Raw]:
         found = []
-        for index, names in self._indices.indices(
-            size if isinstance(size, Poly) else rational(size)
-        ):
+        for index, names in self._parts(size):
             value = of(index)
             tree = value.words
             if value.lower is not None:
                 tree = self._masked(head, value.lower, value.words)
-            for name, n in reversed(names.items()):
-                tree = (head, self._named("index", name), self.symbol(n).tree, tree)
-            found.append(Raw(tree))
+            found.append(Raw(self._bound(head, names, tree)))
         return found
+
+    def _parts(self, size: Poly | int) -> Iterator[tuple[Poly, Mapping[str, Poly]]]:
+        return self._indices.indices(size if isinstance(size, Poly) else rational(size))
+
+    def _bound(self, head: str, names: Mapping[str, Poly], tree: Tree) -> Tree:
+        """Return a form over indices, each below its size."""
+        for name, n in reversed(names.items()):
+            tree = (head, self._named("index", name), self.symbol(n).tree, tree)
+        return tree
 
 
 def _written(tree: Tree) -> str:
