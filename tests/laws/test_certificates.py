@@ -59,7 +59,6 @@ UNKNOWN = frozenset(
         "a softmax of products that is 0 where all is hidden",
         "a softmax without a maximum that may be infinite",
         "a length outside of a maximum",
-        "rounded before or after",
         "clamped twice",
     }
 )

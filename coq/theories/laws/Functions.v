@@ -36,12 +36,16 @@ Fixpoint by_cases (fuel : nat) (f : poly -> poly) (p : poly) : poly :=
 Definition most_cases : nat := 6.
 
 (** ** Signs *)
+Definition is_single (e : expr) : bool := match e with Cons _ Nil => true | _ => false end.
+Definition is_pair (e : expr) : bool := match e with Cons _ (Cons _ Nil) => true | _ => false end.
 Fixpoint integral (e : expr) : bool :=
   match e with
   | Num k => whole k
   | Size _ | Var _ => true
-  | Add a b | Mul a b => integral a && integral b
+  | Nil => true
+  | Add a b | Mul a b | Cons a b => integral a && integral b
   | Pow a q => integral a && whole q && Qle_bool 0 q
+  | Fn f a => Z.eqb f rounding && is_single a || Z.eqb f greater && is_pair a && integral a
   | _ => false
   end.
 Definition constant (p : poly) : Q := match p with (c, []) :: _ => c | _ => 0 end.
@@ -72,19 +76,23 @@ Definition signed (f : Z) (p : poly) : poly :=
 (** ** The greatest of some values
 
     A value is the least of some clauses, each the greatest of some expressions: in order, each once, of
-    numbers one, and no clause within another. *)
+    numbers one, and no clause within another.  Of a multiple of a value, the expressions are multiples. *)
 Definition clause : Type := list expr.
-Fixpoint negated (e : expr) : expr :=
+Fixpoint literal (k : Q) (e : expr) : expr :=
   match e with
-  | Mul (Num c) a => if Qeq_bool c (-1) then a else Mul (Num (Qred (- c))) a
-  | Add a b => Add (negated a) (negated b)
-  | _ => Mul (Num (-1)) e
+  | Num c => Num (Qred (k * c))
+  | Add a b => Add (literal k a) (literal k b)
+  | Mul (Num c) (Num d) => Num (Qred (k * c * d))
+  | Mul (Num c) a => let d := Qred (k * c) in if Qeq_bool d 1 then a else Mul (Num d) a
+  | _ => if Qeq_bool k 1 then e else Mul (Num k) e
   end.
-Definition literal (s : bool) (e : expr) : expr :=
+Fixpoint leading_of (e : expr) : Q :=
   match e with
-  | Mul (Num c) (Num d) => Num (Qred (if s then c * d else - (c * d)))
-  | Num c => Num (Qred (if s then c else - c))
-  | _ => if s then e else negated e
+  | Num c => c
+  | Mul (Num c) (Num d) => c * d
+  | Mul (Num c) _ => c
+  | Add a _ => leading_of a
+  | _ => 1
   end.
 Fixpoint placed_in (e : expr) (l : clause) : clause :=
   match l with
@@ -101,16 +109,16 @@ Definition added (c : clause) (cs : list clause) : list clause :=
   if existsb (fun d => within d c) cs then cs else c :: filter (fun d => negb (within c d)) cs.
 Definition is_greater (e : expr) : bool :=
   match e with Fn f (Cons _ (Cons _ Nil)) => Z.eqb f greater | _ => false end.
-(** The clauses of a value, or of its opposite *)
-Fixpoint clauses (s : bool) (e : expr) : list clause :=
+(** The clauses of a multiple of a value *)
+Fixpoint clauses (k : Q) (e : expr) : list clause :=
   match e with
   | Fn f (Cons a (Cons b Nil)) =>
       if Z.eqb f greater then
-        if s then flat_map (fun c => map (joined c) (clauses s b)) (clauses s a)
-        else clauses s a ++ clauses s b
-      else [[literal s e]]
-  | Mul (Num c) b => if Qeq_bool c (-1) && is_greater b then clauses (negb s) b else [[literal s e]]
-  | _ => [[literal s e]]
+        if Qle_bool 0 k then flat_map (fun c => map (joined c) (clauses k b)) (clauses k a)
+        else clauses k a ++ clauses k b
+      else [[literal k e]]
+  | Mul (Num c) b => if is_greater b then clauses (Qred (k * c)) b else [[literal k e]]
+  | _ => [[literal k e]]
   end.
 Fixpoint greatest_of (c : clause) : expr :=
   match c with
@@ -123,19 +131,62 @@ Definition of_clauses (cs : list clause) : poly :=
   match cs with
   | [[Num k]] => number k
   | [c] => atom (greatest_of c)
-  | _ => opposite (atom (greatest_of (fold_right placed_in [] (map (fun c => literal false (greatest_of c)) cs))))
+  | _ => opposite (atom (greatest_of (fold_right placed_in [] (map (fun c => literal (-1) (greatest_of c)) cs))))
   end.
+(** The unit: the leading number of the first of the expressions, where each is divided by its own. *)
+Definition unit_of (e : expr) (u : option (expr * Q)) : option (expr * Q) :=
+  let c := leading_of e in
+  match e with
+  | Num _ => u
+  | _ =>
+      if Qeq_bool c 0 then u else
+      let d := literal (/ c) e in
+      match u with
+      | None => Some (d, Qred (Qabs c))
+      | Some (f, q) =>
+          match cmp d f with
+          | Lt => Some (d, Qred (Qabs c))
+          | Eq => if Qle_bool q (Qabs c) then u else Some (d, Qred (Qabs c))
+          | Gt => u
+          end
+      end
+  end.
+Definition unit (cs : list clause) : Q :=
+  match fold_right (fun c u => fold_right unit_of u c) None cs with Some (_, q) => q | None => 1 end.
 (** Of a value and its opposite, one form is the opposite of the other. *)
+Definition of_both (yes no : list clause) : poly :=
+  let a := of_clauses (fold_right added [] yes) in
+  let b := of_clauses (fold_right added [] no) in
+  match cmp (reify a) (reify b) with Gt => opposite b | _ => a end.
+Definition in_units (u : Q) (cs : list clause) : list clause :=
+  map (fun c => fold_right placed_in [] (map (literal (/ u)) c)) cs.
+Definition of_value (yes no : list clause) : poly :=
+  let u := unit yes in
+  if Qle_bool u 0 || Qeq_bool u 1 then of_both yes no else pscale u [] (of_both (in_units u yes) (in_units u no)).
+
+Definition both (k : Q) (p q : poly) : list clause :=
+  if Qle_bool 0 k then flat_map (fun c => map (joined c) (clauses k (reify q))) (clauses k (reify p))
+  else clauses k (reify p) ++ clauses k (reify q).
 Definition pgreater (p q : poly) : poly :=
-  let one := clauses true (reify p) in
-  let two := clauses true (reify q) in
-  if Nat.leb most_clauses (length one * length two) then held greater [p; q] else
-  match fold_right added [] (flat_map (fun c => map (joined c) two) one) with
-  | [[e]] => if same e (reify p) then p else if same e (reify q) then q else of_clauses [[e]]
-  | cs =>
-      let a := of_clauses cs in
-      let b := of_clauses (fold_right added [] (clauses false (reify p) ++ clauses false (reify q))) in
-      match cmp (reify a) (reify b) with Gt => opposite b | _ => a end
+  if Nat.leb most_clauses (length (clauses 1 (reify p)) * length (clauses 1 (reify q))) then held greater [p; q] else
+  let yes := both 1 p q in
+  match fold_right added [] yes with
+  | [[e]] => if same e (literal 1 (reify p)) then p else if same e (literal 1 (reify q)) then q else of_value yes (both (-1) p q)
+  | _ => of_value yes (both (-1) p q)
+  end.
+
+(** Rounding keeps the order, and whole numbers. *)
+Definition rounded_literal (e : expr) : expr :=
+  if integral e then e
+  else if Qle_bool 0 (leading_of e) then Fn rounding (Cons e Nil)
+  else literal (-1) (Fn rounding (Cons (literal (-1) e) Nil)).
+Definition rounded_clauses (cs : list clause) : list clause :=
+  map (fun c => fold_right placed_in [] (map rounded_literal c)) cs.
+Definition pround (p : poly) : poly :=
+  if integral (reify p) then p else
+  match clauses 1 (reify p) with
+  | [[_]] => signed rounding p
+  | yes => of_value (rounded_clauses yes) (rounded_clauses (clauses (-1) (reify p)))
   end.
 
 (** ** All functions, of arguments that are polynomials *)
@@ -144,6 +195,7 @@ Definition direct (f : Z) (ps : list poly) : poly :=
   | [p] =>
       if Z.eqb f 0 then is_above p
       else if Z.eqb f 1 then is_nothing p
+      else if Z.eqb f rounding then pround p
       else if odd f || symmetric f then signed f p
       else held f ps
   | [p; q] => if Z.eqb f greater then pgreater p q else held f ps
@@ -251,22 +303,46 @@ Proof.
 Qed.
 
 (** *** Signs *)
-Lemma integral_is I e : integral e = true -> def I e -> exists z, den I e = num (inject_Z z).
+Definition is_whole (x : A) : Prop := exists z, x = num (inject_Z z).
+Lemma larger_num a b : a <= b -> fn greater [num a; num b] = (num b : A).
 Proof.
-  induction e; cbn; try discriminate; intros H D.
+  intros L. apply greater_above. replace (sub (num b) (num a)) with (num (b - a) : A).
+  - apply num_nn. now apply (proj1 (Qle_minus_iff a b)).
+  - unfold Qminus. rewrite num_plus, num_opp. ring.
+Qed.
+Lemma larger_whole (x y : A) : is_whole x -> is_whole y -> is_whole (fn greater [x; y]).
+Proof.
+  intros [a ->] [b ->]. destruct (Z.le_ge_cases a b) as [L | L].
+  - exists b. apply larger_num. now rewrite <- Zle_Qle.
+  - exists a. rewrite greater_swap. apply larger_num. now rewrite <- Zle_Qle.
+Qed.
+Lemma all_integral I e : integral e = true -> def I e -> is_whole (den I e) /\ Forall is_whole (dens I e).
+Proof.
+  assert (Zero : is_whole zero) by (exists 0%Z; change (zero = num 0 :> A); now rewrite num_0).
+  induction e; cbn -[Z.eqb]; try discriminate; intros H D; (split; [| try constructor]); auto.
   - exists (whole_of q). apply num_eq. now apply whole_of_spec.
   - now eexists.
   - destruct D as [i ->]. now exists (Z.of_nat i).
+  - apply andb_prop in H as [H _]. now apply IHe1.
+  - apply andb_prop in H as [_ H]. now apply IHe2.
   - apply andb_prop in H as [H H']. destruct D as [D D'].
-    destruct (IHe1 H D) as [y ->], (IHe2 H' D') as [z ->]. exists (y + z)%Z. now rewrite inject_Z_plus, num_plus.
+    destruct (IHe1 H D) as [[y ->] _], (IHe2 H' D') as [[z ->] _]. exists (y + z)%Z. now rewrite inject_Z_plus, num_plus.
   - apply andb_prop in H as [H H']. destruct D as [D D'].
-    destruct (IHe1 H D) as [y ->], (IHe2 H' D') as [z ->]. exists (y * z)%Z. now rewrite inject_Z_mult, num_mult.
+    destruct (IHe1 H D) as [[y ->] _], (IHe2 H' D') as [[z ->] _]. exists (y * z)%Z. now rewrite inject_Z_mult, num_mult.
   - apply andb_prop in H as [H L]. apply andb_prop in H as [H W]. apply Qle_bool_iff in L. destruct D as [D _].
-    destruct (IHe H D) as [z ->]. rewrite (pw_eq A _ _ _ (whole_of_spec q W)).
+    destruct (IHe H D) as [[z ->] _]. unfold is_whole. rewrite (pw_eq A _ _ _ (whole_of_spec q W)).
     assert (N : (0 <= whole_of q)%Z) by (rewrite Zle_Qle; now rewrite <- (whole_of_spec q W)).
     rewrite <- (Z2Nat.id _ N), pw_num_nat. exists (z ^ Z.of_nat (Z.to_nat (whole_of q)))%Z. apply num_eq.
     symmetry. apply Qpower.Zpower_Qpower. lia.
+  - destruct D as [D _]. apply orb_prop in H as [H | H]; [| apply andb_prop in H as [H G]]; apply andb_prop in H as [H P];
+      apply Z.eqb_eq in H as ->.
+    + destruct e as [| | | | | a b | | | | | | | |]; try discriminate. destruct b; try discriminate. apply rounding_is.
+    + destruct e as [| | | | | a b | | | | | | | |]; try discriminate. destruct b as [| | | | | b c | | | | | | | |]; try discriminate.
+      destruct c; try discriminate. destruct (IHe G D) as [_ F]. inversion F as [| x l X F' E]; subst.
+      inversion F' as [| y l Y _ E']; subst. now apply larger_whole.
 Qed.
+Lemma integral_is I e : integral e = true -> def I e -> is_whole (den I e).
+Proof. intros H D. now apply all_integral. Qed.
 Lemma held_is I f ps xs : Forall2 (is_p I) ps xs -> defined f xs -> is_p I (held f ps) (fn f xs).
 Proof.
   intros H K. assert (R : def I (reified ps) /\ dens I (reified ps) = xs).
@@ -346,12 +422,8 @@ Lemma larger_swap x y : larger x y = larger y x.
 Proof. apply greater_swap. Qed.
 Lemma larger_twice x y : larger x (larger x y) = larger x y.
 Proof. now rewrite <- larger_joined, larger_same. Qed.
-Lemma larger_num a b : a <= b -> larger (num a) (num b) = (num b : A).
-Proof.
-  intros L. apply greater_above. replace (sub (num b) (num a)) with (num (b - a) : A).
-  - apply num_nn. now apply (proj1 (Qle_minus_iff a b)).
-  - unfold Qminus. rewrite num_plus, num_opp. ring.
-Qed.
+Lemma larger_nums a b : a <= b -> larger (num a) (num b) = (num b : A).
+Proof. apply larger_num. Qed.
 
 Definition join (x y : option A) : option A :=
   match x, y with
@@ -405,10 +477,10 @@ Proof.
   destruct e as [a | | | | | | | | | | | | |]; try exact Ordered.
   destruct d as [b | | | | | | | | | | | | |]; try exact Ordered. clear Ordered. cbn [placed_in top].
   rewrite <- join_joined. cbn [join Expressions.den]. destruct (Qle_bool a b) eqn:L.
-  - apply Qle_bool_iff in L. rewrite larger_num by exact L. split; auto.
+  - apply Qle_bool_iff in L. rewrite larger_nums by exact L. split; auto.
   - assert (G : b <= a).
     { destruct (Qlt_le_dec b a) as [G | G]; [now apply Qlt_le_weak |]. apply Qle_bool_iff in G. congruence. }
-    rewrite larger_swap, larger_num by exact G. split; auto.
+    rewrite larger_swap, larger_nums by exact G. split; auto.
 Qed.
 Lemma joined_is I c d x y : is_c I c x -> is_c I d y -> is_c I (joined c d) (larger x y).
 Proof.
@@ -435,52 +507,58 @@ Proof.
   rewrite larger_smaller. apply app_cs; [now apply map_cs | exact IH].
 Qed.
 
-Lemma negated_is I e : def I e -> def I (negated e) /\ den I (negated e) = opp (den I e).
+Notation times k x := (mul (num k) x).
+Lemma literal_is I k e : def I e -> def I (literal k e) /\ den I (literal k e) = times k (den I e).
 Proof.
-  assert (Plain : forall e, def I e -> def I (Mul (Num (-1)) e) /\ den I (Mul (Num (-1)) e) = opp (den I e)).
-  { intros d D. split; [now split |]. cbn. rewrite num_minus. ring. }
+  assert (Plain : forall e, def I e -> def I (if Qeq_bool k 1 then e else Mul (Num k) e) /\
+    den I (if Qeq_bool k 1 then e else Mul (Num k) e) = times k (den I e)).
+  { intros d D. destruct (Qeq_bool k 1) eqn:E; [| split; [now split | reflexivity]].
+    apply Qeq_bool_eq in E. split; [exact D |]. rewrite (num_eq A _ _ E), num_1. ring. }
   induction e; intros D; try (now apply Plain).
+  - split; [exact Logic.I |]. cbn. now rewrite num_red, num_mult.
   - destruct D as [D D']. destruct (IHe1 D) as [N E], (IHe2 D') as [N' E']. cbn. rewrite E, E'. split; [now split | ring].
-  - destruct e1; try (now apply Plain). destruct D as [_ D]. cbn [negated]. destruct (Qeq_bool q (-1)) eqn:Q.
-    + apply Qeq_bool_eq in Q. split; [exact D |]. cbn. rewrite (num_eq A _ _ Q), num_minus. ring.
-    + split; [now split |]. cbn. rewrite num_red, num_opp. ring.
+  - destruct e1; try (now apply Plain). destruct D as [_ D].
+    assert (Rest : let d := Qred (k * q) in def I (if Qeq_bool d 1 then e2 else Mul (Num d) e2) /\
+      den I (if Qeq_bool d 1 then e2 else Mul (Num d) e2) = times k (mul (num q) (den I e2))).
+    { cbv zeta. assert (S : num (Qred (k * q)) = mul (num k) (num q) :> A) by now rewrite num_red, num_mult.
+      destruct (Qeq_bool (Qred (k * q)) 1) eqn:E.
+      - split; [exact D |]. apply Qeq_bool_eq in E. rewrite (num_eq A _ _ E), num_1 in S.
+        transitivity (mul one (den I e2)); [ring | rewrite S; ring].
+      - split; [now split |]. cbn. rewrite S. ring. }
+    destruct e2; try exact Rest. split; [exact Logic.I |]. cbn. rewrite num_red, !num_mult. ring.
 Qed.
-Definition sign (s : bool) (x : A) : A := if s then x else opp x.
-Lemma literal_is I s e : def I e -> def I (literal s e) /\ den I (literal s e) = sign s (den I e).
+Lemma literal_cs I k e : def I e -> is_cs I [[literal k e]] (times k (den I e)).
+Proof. intros D. destruct (literal_is I k e D) as [L E]. constructor. split; [auto | cbn; now rewrite E]. Qed.
+Lemma scaled_larger k (x y : A) : 0 <= k -> larger (times k x) (times k y) = times k (larger x y).
+Proof. apply greater_scaled. Qed.
+Lemma scaled_smaller k (x y : A) : k <= 0 -> smaller (times k x) (times k y) = times k (larger x y).
 Proof.
-  assert (Plain : def I e -> def I (if s then e else negated e) /\ den I (if s then e else negated e) = sign s (den I e)).
-  { destruct s; [now split | apply negated_is]. }
-  intros D. specialize (Plain D). destruct e; try exact Plain.
-  - split; [exact Logic.I |]. cbn. rewrite num_red. destruct s; [reflexivity | apply num_opp].
-  - destruct e1; try exact Plain. destruct e2; try exact Plain. split; [exact Logic.I |]. cbn.
-    rewrite num_red, <- num_mult. destruct s; [reflexivity | apply num_opp].
+  intros L. unfold smaller. assert (N : forall z : A, opp (times k z) = times (- k) z) by (intros; rewrite num_opp; ring).
+  rewrite !N, scaled_larger; [rewrite num_opp; ring |]. apply (Qopp_le_compat k 0) in L. exact L.
 Qed.
-Lemma literal_cs I s e : def I e -> is_cs I [[literal s e]] (sign s (den I e)).
-Proof. intros D. destruct (literal_is I s e D) as [L E]. constructor. split; [auto | cbn; now rewrite E]. Qed.
-Lemma clauses_is I e : def I e -> forall s, is_cs I (clauses s e) (sign s (den I e)).
+Lemma clauses_is I e : def I e -> forall k, is_cs I (clauses k e) (times k (den I e)).
 Proof.
-  assert (H : forall e : expr, (def I e -> forall s, is_cs I (clauses s e) (sign s (den I e))) /\
+  assert (H : forall e : expr, (def I e -> forall k, is_cs I (clauses k e) (times k (den I e))) /\
     match e return Prop with
-    | Cons b Nil => def I b -> forall s, is_cs I (clauses s b) (sign s (den I b))
-    | Cons a (Cons b Nil) => def I a /\ def I b -> forall s : bool, is_cs I
-        (if s then flat_map (fun c => map (joined c) (clauses s b)) (clauses s a) else clauses s a ++ clauses s b)
-        (sign s (larger (den I a) (den I b)))
+    | Cons b Nil => def I b -> forall k, is_cs I (clauses k b) (times k (den I b))
+    | Cons a (Cons b Nil) => def I a /\ def I b -> forall k, is_cs I
+        (if Qle_bool 0 k then flat_map (fun c => map (joined c) (clauses k b)) (clauses k a) else clauses k a ++ clauses k b)
+        (times k (larger (den I a) (den I b)))
     | _ => True
     end).
   { clear e. induction e; (split; [try (intros D r; exact (literal_cs I r _ D)) | try exact Logic.I]).
-    - destruct e2; try exact Logic.I; [apply IHe1 |]. destruct e2_2; try exact Logic.I. intros [D D'] s.
-      pose proof (proj1 IHe1 D s) as H. pose proof (proj2 IHe2 D' s) as K. destruct s.
-      + now apply product_cs.
-      + cbn [sign] in *. replace (opp (larger (den I e1) (den I e2_1)))
-          with (smaller (opp (den I e1)) (opp (den I e2_1))) by (unfold smaller; now rewrite !opp_opp).
-        now apply app_cs.
-    - intros D s. destruct e1; try (exact (literal_cs I s _ D)). cbn [clauses].
-      destruct (Qeq_bool q (-1) && is_greater e2) eqn:C; [| exact (literal_cs I s _ D)]. apply andb_prop in C as [C _].
-      apply Qeq_bool_eq in C. destruct D as [_ D]. pose proof (proj1 IHe2 D (negb s)) as H.
-      replace (sign s (den I (Mul (Num q) e2))) with (sign (negb s) (den I e2)); [exact H |].
-      cbn. rewrite (num_eq A _ _ C), num_minus. destruct s; cbn; ring.
-    - intros D s. cbn [clauses]. destruct e; try (exact (literal_cs I s _ D)). destruct e2; try (exact (literal_cs I s _ D)).
-      destruct e2_2; try (exact (literal_cs I s _ D)). destruct (Z.eqb_spec f greater) as [-> |]; [| exact (literal_cs I s _ D)].
+    - destruct e2; try exact Logic.I; [apply IHe1 |]. destruct e2_2; try exact Logic.I. intros [D D'] k.
+      pose proof (proj1 IHe1 D k) as H. pose proof (proj2 IHe2 D' k) as K. destruct (Qle_bool 0 k) eqn:S.
+      + apply Qle_bool_iff in S. rewrite <- scaled_larger by exact S. now apply product_cs.
+      + assert (L : k <= 0).
+        { destruct (Qlt_le_dec 0 k) as [G | G]; auto. apply Qlt_le_weak, Qle_bool_iff in G. congruence. }
+        rewrite <- scaled_smaller by exact L. now apply app_cs.
+    - intros D k. destruct e1; try (exact (literal_cs I k _ D)). cbn [clauses].
+      destruct (is_greater e2) eqn:C; [| exact (literal_cs I k _ D)].
+      destruct D as [_ D]. pose proof (proj1 IHe2 D (Qred (k * q))) as H. rewrite num_red, num_mult in H.
+      replace (times k (den I (Mul (Num q) e2))) with (mul (mul (num k) (num q)) (den I e2)); [exact H |]. cbn. ring.
+    - intros D k. cbn [clauses]. destruct e; try (exact (literal_cs I k _ D)). destruct e2; try (exact (literal_cs I k _ D)).
+      destruct e2_2; try (exact (literal_cs I k _ D)). destruct (Z.eqb_spec f greater) as [-> |]; [| exact (literal_cs I k _ D)].
       apply IHe. destruct D as [(D & D' & _) _]. now split. }
   apply H.
 Qed.
@@ -534,14 +612,39 @@ Proof.
   split; [repeat split; auto; discriminate |].
   change (larger (den I e) (den I (greatest_of (d :: c))) = larger (den I e) y). now rewrite E.
 Qed.
+Lemma num_minus_times (x : A) : times (-1) x = opp x.
+Proof. rewrite num_minus. ring. Qed.
+(** Expressions are replaced by others, whose greatest is what becomes of the greatest. *)
+Section Replaced.
+Variables (I : Z -> A) (g : expr -> expr) (G : A -> A).
+Hypothesis g_is : forall e, def I e -> def I (g e) /\ den I (g e) = G (den I e).
+Hypothesis larger_kept : forall x y, G (larger x y) = larger (G x) (G y).
+Hypothesis smaller_kept : forall x y, G (smaller x y) = smaller (G x) (G y).
+
+Lemma replaced_c c x : is_c I c x -> is_c I (fold_right placed_in [] (map g c)) (G x).
+Proof.
+  intros [F S]. assert (H : Forall (def I) (fold_right placed_in [] (map g c)) /\
+    top I (fold_right placed_in [] (map g c)) = option_map G (top I c)).
+  { clear S. induction F as [| e c D F [F' S']]; [split; [constructor | reflexivity] |]. destruct (g_is e D) as [D' E].
+    destruct (placed_in_is I (g e) _ D' F') as [F'' S'']. split; [exact F'' |].
+    cbn [map fold_right top]. rewrite S'', S', E. destruct (top I c); cbn; now rewrite ?larger_kept. }
+  destruct H as [F' S']. split; [exact F' |]. now rewrite S', S.
+Qed.
+Lemma replaced_cs cs x : is_cs I cs x -> is_cs I (map (fun c => fold_right placed_in [] (map g c)) cs) (G x).
+Proof.
+  induction 1 as [c x C | c cs x y C _ IH]; cbn; [constructor; now apply replaced_c |].
+  rewrite smaller_kept. constructor; [now apply replaced_c | exact IH].
+Qed.
+End Replaced.
+
 Lemma of_clauses_is I cs x : is_cs I cs x -> is_p I (of_clauses cs) x.
 Proof.
   intros H. assert (General : is_p I (opposite (atom (greatest_of
-    (fold_right placed_in [] (map (fun c => literal false (greatest_of c)) cs))))) x).
+    (fold_right placed_in [] (map (fun c => literal (-1) (greatest_of c)) cs))))) x).
   { replace x with (opp (opp x)) by ring. apply opposite_is.
-    assert (G : is_c I (fold_right placed_in [] (map (fun c => literal false (greatest_of c)) cs)) (opp x)).
+    assert (G : is_c I (fold_right placed_in [] (map (fun c => literal (-1) (greatest_of c)) cs)) (opp x)).
     { induction H as [c x C | c cs x y C _ IH]; cbn [map fold_right]; destruct (greatest_of_is I c x C) as [D E];
-        destruct (literal_is I false _ D) as [L E']; rewrite E in E'; cbn [sign] in E'.
+        destruct (literal_is I (-1) _ D) as [L E']; rewrite E, num_minus_times in E'.
       - cbn [placed_in]. split; [auto | cbn; now rewrite E'].
       - destruct IH as [F S]. destruct (placed_in_is I _ _ L F) as [F' S']. split; [exact F' |].
         rewrite S', S, E'. cbn. unfold smaller. now rewrite opp_opp. }
@@ -552,27 +655,93 @@ Proof.
   destruct c as [| e [| d c]]; try exact Plain; destruct e; try exact Plain.
   destruct C as [_ S]. cbn in S. injection S as <-. apply number_is.
 Qed.
+Definition both_cs I (yes no : list clause) (x : A) : Prop := is_cs I yes x /\ is_cs I no (opp x).
+Lemma of_both_is I yes no x : both_cs I yes no x -> is_p I (of_both yes no) x.
+Proof.
+  intros [H K]. apply all_added_is, of_clauses_is in H. apply all_added_is, of_clauses_is, opposite_is in K.
+  rewrite opp_opp in K. unfold of_both. cbv zeta. destruct (cmp _ _); [exact H | exact H | exact K].
+Qed.
+Lemma smaller_scaled k (x y : A) : 0 <= k -> smaller (times k x) (times k y) = times k (smaller x y).
+Proof.
+  intros L. unfold smaller. assert (N : forall z : A, opp (times k z) = times k (opp z)) by (intros; ring).
+  rewrite !N, scaled_larger by exact L. ring.
+Qed.
+Lemma in_units_is I u cs x : 0 < u -> is_cs I cs x -> is_cs I (in_units u cs) (times (/ u) x).
+Proof.
+  intros P H. assert (L : 0 <= / u) by now apply Qlt_le_weak, Qinv_lt_0_compat.
+  apply (replaced_cs I (literal (/ u)) (fun x => times (/ u) x)); auto.
+  - intros e D. now apply literal_is.
+  - intros y z. symmetry. now apply scaled_larger.
+  - intros y z. symmetry. now apply smaller_scaled.
+Qed.
+Lemma of_value_is I yes no x : both_cs I yes no x -> is_p I (of_value yes no) x.
+Proof.
+  intros B. unfold of_value. set (u := unit yes). destruct (Qle_bool u 0 || Qeq_bool u 1) eqn:U; [now apply of_both_is |].
+  apply orb_false_iff in U as [U _]. apply positive_bool in U. destruct B as [Y N].
+  assert (H : is_p I (of_both (in_units u yes) (in_units u no)) (times (/ u) x)).
+  { apply of_both_is. split; [now apply in_units_is |].
+    replace (opp (times (/ u) x)) with (times (/ u) (opp x)) by ring. now apply in_units_is. }
+  replace x with (mul (mul (num u) one) (times (/ u) x)); [apply pscale_is; [now split | exact H] |].
+  transitivity (mul (mul (num u) (num (/ u))) x); [ring |]. rewrite <- num_mult.
+  rewrite (num_eq A (u * / u) 1) by (apply Qmult_inv_r; now apply positive_apart). rewrite num_1. ring.
+Qed.
 Lemma only_cs I e x : is_cs I [[e]] x -> den I e = x.
 Proof.
   intros H. inversion H as [c' x' [_ S] | ? ? ? ? ? N]; [| inversion N]. cbn in S. now injection S.
 Qed.
+Lemma times_one (x : A) : times 1 x = x.
+Proof. rewrite num_1. ring. Qed.
+Lemma both_is I p q x y : is_p I p x -> is_p I q y -> both_cs I (both 1 p q) (both (-1) p q) (larger x y).
+Proof.
+  intros P Q. destruct (reify_is In I p x P) as [Dp Ep], (reify_is In I q y Q) as [Dq Eq]. unfold both. split; cbn [Qle_bool].
+  - rewrite <- (times_one x), <- (times_one y), <- Ep, <- Eq. apply product_cs; now apply clauses_is.
+  - replace (opp (larger x y)) with (smaller (opp x) (opp y)) by (unfold smaller; now rewrite !opp_opp).
+    rewrite <- Ep, <- Eq, <- !num_minus_times. apply app_cs; now apply clauses_is.
+Qed.
 Lemma pgreater_is I p q x y : is_p I p x -> is_p I q y -> is_p I (pgreater p q) (fn greater [x; y]).
 Proof.
-  intros P Q. unfold pgreater. destruct (Nat.leb _ _); [apply held_is; [auto | exact Logic.I] |].
+  intros P Q. unfold pgreater. destruct (Nat.leb _ _); [apply held_is; [auto | exact Logic.I] |]. cbv zeta.
+  change (fn greater [x; y]) with (larger x y). pose proof (both_is I p q x y P Q) as B.
   destruct (reify_is In I p x P) as [Dp Ep], (reify_is In I q y Q) as [Dq Eq].
-  pose proof (all_added_is I _ _ (product_cs I _ _ _ _ (clauses_is I _ Dp true) (clauses_is I _ Dq true))) as H.
-  cbn [sign] in H. rewrite Ep, Eq in H. change (fn greater [x; y]) with (larger x y).
-  pose proof (all_added_is I _ _ (app_cs I _ _ _ _ (clauses_is I _ Dp false) (clauses_is I _ Dq false))) as K.
-  cbn [sign] in K. rewrite Ep, Eq in K. apply of_clauses_is, opposite_is in K.
-  replace (opp (smaller (opp x) (opp y))) with (larger x y) in K by (unfold smaller; now rewrite !opp_opp).
-  assert (Two : forall cs, is_cs I cs (larger x y) -> is_p I (let a := of_clauses cs in
-    let b := of_clauses (fold_right added [] (clauses false (reify p) ++ clauses false (reify q))) in
-    match cmp (reify a) (reify b) with Gt => opposite b | _ => a end) (larger x y)).
-  { intros cs C. apply of_clauses_is in C. cbv zeta. destruct (cmp _ _); [exact C | exact C | exact K]. }
-  destruct (fold_right added [] (flat_map _ _)) as [| [| e [| d c]] [| c' cs]]; try (now apply Two).
-  destruct (same e (reify p)) eqn:E; [| destruct (same e (reify q)) eqn:E'; [| now apply of_clauses_is]].
-  - apply same_eq in E as ->. rewrite <- (only_cs I _ _ H), Ep. exact P.
-  - apply same_eq in E' as ->. rewrite <- (only_cs I _ _ H), Eq. exact Q.
+  pose proof (all_added_is I _ _ (proj1 B)) as H. apply of_value_is in B.
+  destruct (fold_right added [] (both 1 p q)) as [| [| e [| d c]] [| c' cs]]; try exact B.
+  destruct (same e (literal 1 (reify p))) eqn:E; [| destruct (same e (literal 1 (reify q))) eqn:E'; [| exact B]].
+  - apply same_eq in E as ->. rewrite <- (only_cs I _ _ H), (proj2 (literal_is I 1 _ Dp)), times_one, Ep. exact P.
+  - apply same_eq in E' as ->. rewrite <- (only_cs I _ _ H), (proj2 (literal_is I 1 _ Dq)), times_one, Eq. exact Q.
+Qed.
+
+(** *** Rounding *)
+Definition round (x : A) : A := fn rounding [x].
+Lemma round_opp x : round (opp x) = opp (round x).
+Proof. now apply fn_odd. Qed.
+Lemma round_larger x y : round (larger x y) = larger (round x) (round y).
+Proof. apply rounding_greater. Qed.
+Lemma round_smaller x y : round (smaller x y) = smaller (round x) (round y).
+Proof. unfold smaller. now rewrite round_opp, round_larger, !round_opp. Qed.
+Lemma round_whole x : is_whole x -> round x = x.
+Proof. intros [z ->]. apply rounding_whole. Qed.
+Lemma rounded_is I e : def I e -> def I (rounded_literal e) /\ den I (rounded_literal e) = round (den I e).
+Proof.
+  intros D. assert (Plain : forall e, def I e -> def I (Fn rounding (Cons e Nil))) by (intros; repeat split; auto; discriminate).
+  unfold rounded_literal. destruct (integral e) eqn:W.
+  { split; [exact D |]. symmetry. now apply round_whole, integral_is. }
+  destruct (Qle_bool 0 (leading_of e)); [now split; [apply Plain |] |].
+  destruct (literal_is I (-1) e D) as [D' E]. destruct (literal_is I (-1) _ (Plain _ D')) as [D'' E''].
+  split; [exact D'' |]. rewrite E''. rewrite num_minus_times in *.
+  change (opp (round (den I (literal (-1) e))) = round (den I e)). rewrite E, round_opp. ring.
+Qed.
+Lemma rounded_clauses_is I cs x : is_cs I cs x -> is_cs I (rounded_clauses cs) (round x).
+Proof. apply replaced_cs; [apply rounded_is | apply round_larger | apply round_smaller]. Qed.
+Lemma pround_is I p x : is_p I p x -> is_p I (pround p) (fn rounding [x]).
+Proof.
+  intros P. destruct (reify_is In I p x P) as [D E]. unfold pround. destruct (integral (reify p)) eqn:W.
+  { change (is_p I p (round x)). rewrite round_whole; [exact P |]. rewrite <- E. now apply integral_is. }
+  assert (S : is_p I (signed rounding p) (fn rounding [x])) by now apply signed_is.
+  assert (B : both_cs I (rounded_clauses (clauses 1 (reify p))) (rounded_clauses (clauses (-1) (reify p))) (round x)).
+  { split; [| rewrite <- round_opp]; apply rounded_clauses_is; rewrite <- E.
+    - rewrite <- (times_one (den I (reify p))). now apply clauses_is.
+    - rewrite <- num_minus_times. now apply clauses_is. }
+  apply of_value_is in B. destruct (clauses 1 (reify p)) as [| [| e [| d c]] [| c' cs]]; exact B || exact S.
 Qed.
 
 (** *** All functions *)
@@ -583,6 +752,7 @@ Proof.
   destruct H as [| p x ps xs P [| q y ps' xs' Q [| r z ps'' xs'' R]]]; cbn [direct]; try exact Held.
   - destruct (Z.eqb_spec f 0) as [-> |]; [now apply is_above_is |].
     destruct (Z.eqb_spec f 1) as [-> |]; [now apply is_nothing_is |].
+    destruct (Z.eqb_spec f rounding) as [-> |]; [now apply pround_is |].
     destruct (odd f || symmetric f) eqn:S; [now apply signed_is | exact Held].
   - destruct (Z.eqb_spec f greater) as [-> |]; [now apply pgreater_is | exact Held].
 Qed.

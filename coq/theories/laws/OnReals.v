@@ -132,11 +132,21 @@ Qed.
 Lemma function_other other f xs : (4 <= f)%Z -> function other f xs = other f xs.
 Proof. intros L. destruct f as [| p | p]; try lia. do 2 (destruct p; try reflexivity; try lia). Qed.
 
+(** Rounding gives whole numbers, leaves those as they are, and keeps the order. *)
+Record rounds (r : R -> R) : Prop := {
+  round_is : forall x, exists z, r x = IZR z;
+  round_whole : forall z, r (IZR z) = IZR z;
+  round_mono : forall x y, x <= y -> r x <= r y
+}.
+Lemma Q2R_whole z : Q2R (inject_Z z) = IZR z.
+Proof. unfold Q2R, inject_Z. simpl. lra. Qed.
+
 (** For any other functions, odd or symmetric as they should be, and any reduction that reads its elements
     alone: *)
 Definition reals (count : R -> nat) (greatest : nat -> (nat -> R) -> R) (other : Z -> list R -> R)
     (is_odd : forall f x, odd f = true -> other f [- x] = - other f [x])
     (is_symmetric : forall f x, symmetric f = true -> other f [- x] = other f [x])
+    (is_round : rounds (fun x => other rounding [x]))
     (ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g) : structure.
 Proof.
   refine {|
@@ -187,6 +197,15 @@ Proof.
   - intros x y L. apply Rmax_right. lra.
   - intros x y. cbn. pose proof (Rmax_l x y). lra.
   - intros x y z. cbn. unfold Rmax. repeat destruct (Rle_dec _ _); lra.
+  - intros k x y K. cbn. assert (P : 0 <= Q2R k) by (replace 0 with (Q2R 0) by (unfold Q2R; simpl; lra); now apply Qle_Rle).
+    now apply RmaxRmult.
+  - intros x. rewrite function_other by (unfold rounding; lia). destruct (round_is _ is_round x) as [z Z].
+    exists z. now rewrite Q2R_whole.
+  - intros z. rewrite function_other, Q2R_whole by (unfold rounding; lia). apply (round_whole _ is_round).
+  - intros x y. rewrite !function_other by (unfold rounding; lia). cbn. pose proof (round_mono _ is_round) as M.
+    destruct (Rle_dec x y) as [L | L].
+    + rewrite (Rmax_right x y L). symmetry. now apply Rmax_right, M.
+    + assert (G : y <= x) by lra. rewrite (Rmax_left x y G). symmetry. now apply Rmax_left, M.
   - exact ext.
 Defined.
 
@@ -204,8 +223,9 @@ Section Equations.
 Variables (greatest : nat -> (nat -> R) -> R) (other : Z -> list R -> R).
 Hypothesis is_odd : forall f x, odd f = true -> other f [- x] = - other f [x].
 Hypothesis is_symmetric : forall f x, symmetric f = true -> other f [- x] = other f [x].
+Hypothesis is_round : rounds (fun x => other rounding [x]).
 Hypothesis ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g.
-Definition real : structure := reals floor greatest other is_odd is_symmetric ext.
+Definition real : structure := reals floor greatest other is_odd is_symmetric is_round ext.
 
 Lemma sizes_sized n : (0 < n)%nat -> sized (A := real) (at_index (A := real) n).
 Proof.

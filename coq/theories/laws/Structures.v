@@ -60,6 +60,8 @@ Definition log : Z := 2.
 Definition greater : Z := 3.
 Definition odd (f : Z) : bool := Z.leb 4 f && Z.ltb f 10.
 Definition symmetric (f : Z) : bool := Z.leb 10 f && Z.ltb f 12.
+(** Rounding to whole numbers, which changes sign as well: *)
+Definition rounding : Z := 8.
 
 Record structure : Type := {
   F :> Type;
@@ -122,6 +124,12 @@ Record structure : Type := {
   greater_least : forall x y, nn (sub (fn greater [x; y]) x);
   greater_lesser : forall x y z, fn greater [opp (fn greater [x; y]); z] =
     opp (fn greater [opp (fn greater [opp x; z]); opp (fn greater [opp y; z])]);
+  greater_scaled : forall k x y, 0 <= k ->
+    fn greater [mul (num k) x; mul (num k) y] = mul (num k) (fn greater [x; y]);
+  rounding_is : forall x, exists z, fn rounding [x] = num (inject_Z z);
+  rounding_whole : forall z, fn rounding [num (inject_Z z)] = num (inject_Z z);
+  rounding_greater : forall x y,
+    fn rounding [fn greater [x; y]] = fn greater [fn rounding [x]; fn rounding [y]];
 
   greatest_ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g
 }.
