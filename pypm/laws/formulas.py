@@ -83,6 +83,8 @@ class FormulaValues:
     known: dict[int, Given] = field(default_factory=dict)
     lifted: Callable[[float], Poly | None] = lambda _: None
     """Returns the symbol for which a plain number is taken, if it is for one."""
+    proved: FormulaValues | None = None
+    """Values in the algebra of proofs, by which those in another tell loops apart."""
 
     def of(self, formula: Given) -> Given:
         """Return the value of a formula, or of a tuple of them."""
@@ -169,9 +171,8 @@ class Formulas:
         """The reason for which the reading of a match declines, though its body may run."""
         self.reads = 0
         self._names: set[str] = set()
-        self._evaluation = FormulaValues(
-            self.algebra, _same, _same, _symbolic, lifted=world.plain.get
-        )
+        self.values = FormulaValues(self.algebra, _same, _same, _symbolic, lifted=world.plain.get)
+        """Values in the algebra of proofs."""
 
     def read(self, shape: Sequence[Given], kind: str = "real", name: str = "") -> Formula:
         """Return a variable of this shape. A name that is taken is replaced by another."""
@@ -182,7 +183,7 @@ class Formulas:
         forms = tuple(self.world.resolved(form_of(n)) for n in shape)
         attributes = {"name": name, "kind": kind}
         made = Formula("read", (), attributes, Indexed((), lambda _: None), forms)
-        made.value = self._evaluation.of(made)
+        made.value = self.values.of(made)
         return made
 
     def number(self, value: Given) -> Formula:
@@ -215,15 +216,15 @@ class Formulas:
         it. Raises NoMeaning, and SizesDiffer where operands do not fit.
         """
         given = tuple(map(self.of, operands))
-        values = [self._evaluation.of(x) for x in given]
+        values = [self.values.of(x) for x in given]
         if shape is None:
             found = self._result_shape(name, values, attributes)
         else:
             found = tuple(shape)
         forms = tuple(self.world.resolved(form_of(n)) for n in found)
         made = Formula(name, given, dict(attributes), (), forms)
-        made.value = self._evaluation.computed(made, name, values, forms)
-        self._evaluation.known[id(made)] = made.value
+        made.value = self.values.computed(made, name, values, forms)
+        self.values.known[id(made)] = made.value
         self._kept.append(made)
         return made
 

@@ -22,7 +22,7 @@ from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.formulas import Formula, Formulas, FormulaValues
 from pypm.laws.numbers import Size, SymbolicNumber, form_of
 
-__all__ = ["STEP", "Loop", "looped"]
+__all__ = ["STEP", "Loop", "by_rows", "looped"]
 
 _COUNT: Final[Factor] = ("size", "p0")
 STEP: Final = factor(_COUNT) - 1
@@ -54,7 +54,7 @@ class Loop:
         if part is not None:  # asked for when all loops are known
 
             def after(place: Shape) -> Scalar:
-                return self._states(values, values.index(count))[part].value(*place)
+                return self.states(values, values.index(count))[part].value(*place)
 
             return Indexed(shape, after)
         results: dict[Index, Indexed] = {}
@@ -62,13 +62,13 @@ class Loop:
         def at(place: Shape) -> Scalar:
             step, *rest = place
             if step not in results:
-                states = self._states(values, step)
+                states = self.states(values, step)
                 results[step] = _Step(values, self, states, step).of(self.result)
             return results[step].value(*rest)
 
         return Indexed(shape, at)
 
-    def _states(self, values: FormulaValues, count: Index) -> tuple[Indexed, ...]:
+    def states(self, values: FormulaValues, count: Index) -> tuple[Indexed, ...]:
         """Return the states after so many steps."""
         key = id(values), count
         if key not in self._known:
@@ -80,35 +80,44 @@ class Loop:
         if count == 0:
             return tuple(map(values.of, self.before))
         if not isinstance(count, Poly) or self._is_after_a_step(values, count):
-            before = self._states(values, count - 1)
+            before = self.states(values, count - 1)
             step = _Step(values, self, before, count - 1)
             return tuple(map(step.of, self.after))
-        known = self._later_part(values)
+        known = self.later_part(values)
         if known is not None:
-            return known._states(values, count + 1)
-        return _read(f"loop{self._number(values)}", self.before, count.key)
+            return known.states(values, count + 1)
+        return _read(values, f"loop{self.number(values)}", self.before, count)
+
+    def steps(self, values: FormulaValues) -> tuple[Indexed, ...]:
+        """Return what the step of the symbol `STEP` makes of any states."""
+        states = _read(values, "state", self.variables)
+        return tuple(map(_Step(values, self, states, STEP - self.first).of, self.after))
 
     def _is_after_a_step(self, values: FormulaValues, count: Poly) -> bool:
         """Return whether there are steps for all sizes; at places of a list, states stay."""
         of = {of for monomial in count.terms for of, _ in monomial}
         sizes = {each: factor(each) + self.larger for each in of if str(each[1]).startswith("n")}
         is_at_place = any(each[0] == "index" for each in of)
-        return not is_at_place and _symbolic(values).is_least(substituted(count, sizes), 1)
+        least = substituted(count, sizes)
+        return not is_at_place and _symbolic(_proved(values)).is_least(least, 1)
 
-    def _later_part(self, values: FormulaValues) -> Loop | None:
+    def later_part(self, values: FormulaValues) -> Loop | None:
         """Return a loop of which this one is all but the first step."""
+        values = _proved(values)
         for other in self.others:
             if (
                 other.first + 1 == self.first
                 and len(other.before) == len(self.before)
                 and other.step_key(values) == self.step_key(values)
-                and _keys(values, other._states(values, rational(1)))
+                and _keys(values, other.states(values, rational(1)))
                 == _keys(values, [*map(values.of, self.before)])
             ):
                 return other
         return None
 
-    def _number(self, values: FormulaValues) -> int:
+    def number(self, values: FormulaValues) -> int:
+        """Return a number that loops share which have the same states."""
+        values = _proved(values)
         start = _keys(values, [*map(values.of, self.before)])
         key = start, self.step_key(values), self.first.key
         return _NUMBERS.setdefault(key, len(_NUMBERS))
@@ -116,9 +125,7 @@ class Loop:
     def step_key(self, values: FormulaValues) -> Part:
         """Return the normal form of what a step makes of any states."""
         if self._key is None:
-            states = _read("state", self.variables)
-            step = _Step(values, self, states, STEP - self.first)
-            self._key = _keys(values, [*map(step.of, self.after)])
+            self._key = _keys(values, self.steps(values))
         return self._key
 
     _key: Part = None
@@ -176,9 +183,16 @@ class _Step(FormulaValues):
         return super().of(formula)
 
 
-def _symbolic(values: FormulaValues) -> SymbolicAlgebra:
-    if not isinstance(values.algebra, SymbolicAlgebra):
+def _proved(values: FormulaValues) -> FormulaValues:
+    """Return the values in the algebra of proofs."""
+    found = values if isinstance(values.algebra, SymbolicAlgebra) else values.proved
+    if found is None:
         raise NoMeaning("a loop of any number of steps")
+    return found
+
+
+def _symbolic(values: FormulaValues) -> SymbolicAlgebra:
+    assert isinstance(values.algebra, SymbolicAlgebra)
     return values.algebra
 
 
@@ -186,20 +200,21 @@ def _mentions(form: Poly) -> bool:
     return any(of == _COUNT for monomial in form.terms for of, _ in monomial)
 
 
-def _read(name: str, like: Sequence[Formula], *key: Part) -> tuple[Indexed, ...]:
+def _read(
+    values: FormulaValues, name: str, like: Sequence[Formula], *key: Poly
+) -> tuple[Indexed, ...]:
     """Return variables of the shapes of formulas."""
 
-    def variable(number: int, shape: Shape) -> Indexed:
-        def at(place: Shape) -> Poly:
-            keys = (each.key for each in _by_rows(place, shape))
-            return factor(("read", f"{name}.{number}", *key, *keys))
+    def variable(number: int, like: Formula) -> Indexed:
+        shape = like.tensor.shape
+        attributes = {"name": f"{name}.{number}", "kind": "real"}
+        read = values.read(Formula("read", (), attributes, like.value, shape), shape)
+        return Indexed(shape, lambda place: read.value(*key, *by_rows(place, shape)))
 
-        return Indexed(shape, at)
-
-    return tuple(variable(number, one.tensor.shape) for number, one in enumerate(like))
+    return tuple(variable(number, one) for number, one in enumerate(like))
 
 
-def _by_rows(place: Shape, shape: Shape) -> list[Poly]:
+def by_rows(place: Shape, shape: Shape) -> list[Poly]:
     """Return the row and the column of a place: states of any batch dimensions are compared so."""
     *outer, last = (n if isinstance(n, Poly) else rational(n) for n in place or (0,))
     row = rational(0)
@@ -213,7 +228,7 @@ def _keys(values: FormulaValues, tensors: Sequence[Indexed]) -> Part:
     found: list[Part] = []
     for x in tensors:
         for place in list(_symbolic(values).places(x.shape)):
-            parts = (*_by_rows(place, x.shape), x.value(*place))
+            parts = (*by_rows(place, x.shape), x.value(*place))
             found += (with_fixed_indices(each, place).key for each in parts)
         *outer, last = x.shape or (1,)
         found += (form.key for form in (prod(outer, start=rational(1)), rational(1) * last))

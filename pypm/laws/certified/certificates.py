@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pypm.core.rules import Rules
 from pypm.laws.algebra import Given, Indexed, NoMeaning, Shape
+from pypm.laws.certified.loops import same_states
 from pypm.laws.certified.raw import Raw, RawAlgebra
 from pypm.laws.contracts import Contracts
 from pypm.laws.equations import Equation
@@ -87,11 +88,12 @@ def written(equation: Equation) -> Iterator[tuple[str, str]]:
     """Yield both sides of an equation as text, for each element of each result; of elements that
     may be minus infinity, where they are finite, and what they are there.
 
-    The sides are those of pattern and replacement, before any normal form. Raises NoMeaning if
-    the checker has no such value.
+    The sides are those of pattern and replacement, before any normal form. Loops of any number of
+    steps that have the same states have an equation for where they start, and for a step. Raises
+    NoMeaning if the checker has no such value.
     """
-    indices = equation.formulas.algebra
-    algebra = RawAlgebra(indices)
+    formulas = equation.formulas
+    algebra = RawAlgebra(formulas.algebra)
 
     def read(formula: Formula, shape: Shape) -> Indexed:
         name, kind = formula.attributes["name"], formula.attributes["kind"]
@@ -102,14 +104,20 @@ def written(equation: Equation) -> Iterator[tuple[str, str]]:
 
         return Indexed(shape, at, kind=kind)
 
-    lifted = equation.formulas.world.plain.get
-    evaluation = FormulaValues(algebra, lambda form: form, algebra.symbol, read, lifted=lifted)
-    for before, after in zip(equation.left, equation.right, strict=True):
-        left, right = evaluation.of(before), evaluation.of(after)
-        for a, b in zip(_parts(left), _parts(right), strict=True):
-            for place in indices.places(a.shape):
-                one, two = a.value(*place), b.value(*place)
-                yield from zip(one.sides(two), two.sides(one), strict=True)
+    values = FormulaValues(
+        algebra,
+        lambda form: form,
+        algebra.symbol,
+        read,
+        lifted=formulas.world.plain.get,
+        proved=formulas.values,
+    )
+    sides = zip(map(values.of, equation.left), map(values.of, equation.right), strict=True)
+    parts = [each for a, b in sides for each in zip(_parts(a), _parts(b), strict=True)]
+    for a, b in (*parts, *same_states(formulas.loops, values)):
+        for place in formulas.algebra.places(a.shape):
+            one, two = a.value(*place), b.value(*place)
+            yield from zip(one.sides(two), two.sides(one), strict=True)
 
 
 def _parts(value: Given) -> list[Indexed]:

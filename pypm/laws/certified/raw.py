@@ -6,7 +6,7 @@ done before. Everything else is left to the checker, `coq/theories/laws`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, TypeAlias
@@ -299,10 +299,10 @@ class RawAlgebra:
             found.append(Raw(self._bound(head, names, tree)))
         return found
 
-    def _parts(self, size: Poly | int) -> Iterator[tuple[Poly, Mapping[str, Poly]]]:
+    def _parts(self, size: Poly | int) -> Iterator[tuple[Poly, dict[str, Poly]]]:
         return self._indices.indices(size if isinstance(size, Poly) else rational(size))
 
-    def _bound(self, head: str, names: Mapping[str, Poly], tree: Tree) -> Tree:
+    def _bound(self, head: str, names: dict[str, Poly], tree: Tree) -> Tree:
         """Return a form over indices, each below its size."""
         for name, n in reversed(names.items()):
             tree = (head, self._named("index", name), self.symbol(n).tree, tree)
