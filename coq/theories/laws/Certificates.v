@@ -39,15 +39,58 @@ Fixpoint is_zero (fuel : nat) (p : poly) : bool :=
       end
   end.
 
+(** ** Comparisons with zero
+
+    What has a negative power is not zero, nor is what it is a factor of, up to other such factors. *)
+Fixpoint tests (e : expr) : list expr :=
+  match e with
+  | Num _ | Size _ | Var _ | Nil => []
+  | Read _ a | Pow a _ | Exp a => tests a
+  | Fn f a => match a with Cons b Nil => if Z.eqb f 1 then [b] else [] | _ => [] end ++ tests a
+  | Cons a b | Add a b | Mul a b | Sum _ a b | Max _ a b => tests a ++ tests b
+  | Each _ n a b => tests n ++ tests a ++ tests b
+  end.
+Fixpoint replaced (t c e : expr) : expr :=
+  let r := replaced t c in
+  if same t e then c else
+  match e with
+  | Num _ | Size _ | Var _ | Nil => e
+  | Read x a => Read x (r a)
+  | Cons a b => Cons (r a) (r b)
+  | Add a b => Add (r a) (r b)
+  | Mul a b => Mul (r a) (r b)
+  | Pow a q => Pow (r a) q
+  | Exp a => Exp (r a)
+  | Fn f a => Fn f (r a)
+  | Sum v n a => Sum v (r n) (if mem v t then a else r a)
+  | Max v n a => Max v (r n) (if mem v t then a else r a)
+  | Each v n a b => Each v (r n) (if mem v t then a else r a) (r b)
+  end.
+Definition apart_f (facts : list expr) (f : factor) : bool :=
+  negative (snd f) || positive (fst f) || existsb (same (fst f)) facts.
+Definition base (p : poly) : expr := reify (pscale (/ leading p) [] p).
+Definition apart (facts : list expr) (p : poly) : bool :=
+  let (common, rest) := share (flat_map snd p) [] p in
+  forallb (apart_f facts) common && negb (Qeq_bool (leading rest) 0) &&
+  (positive (base rest) || existsb (same (base rest)) facts).
+Definition divisors (p : poly) : list expr := map fst (filter (fun f => negative (snd f)) (flat_map snd p)).
+Definition settled (p : poly) : poly :=
+  match filter (fun t => apart (divisors p) (norm t)) (tests (reify p)) with
+  | [] => p
+  | ts => norm (fold_right (fun t => replaced (Fn 1 (Cons t Nil)) (Num 0)) (reify p) ts)
+  end.
+
 Definition rounds : nat := 8.
 Definition difference (a b : expr) : poly := padd (norm a) (pscale (-1) [] (norm b)).
-Definition accepted (a b : expr) : bool := is_zero rounds (difference a b).
+Definition accepted (a b : expr) : bool :=
+  let d := difference a b in is_zero rounds d || is_zero rounds (settled d).
 
 (** ** They are right *)
 Section Denotation.
 Context {A : structure} (Inp : inputs A).
 Add Ring A_ring : (ring_laws A).
 Notation den := (den Inp).
+Notation dens := (dens Inp).
 Notation def := (def Inp).
 Notation den_m := (den_m Inp).
 Notation ok_m := (ok_m Inp).
@@ -112,12 +155,142 @@ Proof.
     + transitivity (mul (pw (den I e) l) (mul (pw (den I e) (- l)) x)); [ring |]. rewrite H. ring.
 Qed.
 
+(** *** Comparisons with zero *)
+Lemma den_read I x a : den I (Read x a) = tensor Inp x (dens I a).
+Proof. reflexivity. Qed.
+Lemma den_fn I f a : den I (Fn f a) = fn f (dens I a).
+Proof. reflexivity. Qed.
+Lemma dens_cons I a b : dens I (Cons a b) = den I a :: dens I b.
+Proof. reflexivity. Qed.
+Lemma dens_each I v n a b : dens I (Each v n a b) =
+  flat_map (fun i => dens (set I v (at_index i)) a) (seq 0 (count (den I n))) ++ dens I b.
+Proof. reflexivity. Qed.
+Lemma replaced_is t c : (forall v, mem v c = false) -> forall e I, (def I t -> def I c /\ den I c = den I t /\ dens I c = dens I t) ->
+  def I e -> def I (replaced t c e) /\ den I (replaced t c e) = den I e /\ dens I (replaced t c e) = dens I e.
+Proof.
+  intros Closed. 
+  assert (Under : forall v I x, mem v t = false -> (def I t -> def I c /\ den I c = den I t /\ dens I c = dens I t) ->
+    def (set I v x) t -> def (set I v x) c /\ den (set I v x) c = den (set I v x) t /\ dens (set I v x) c = dens (set I v x) t).
+  { intros v I x M H D. apply (def_without Inp I v x t M) in D. destruct (H D) as (Dc & E & L).
+    assert (Same : forall e, mem v e = false -> den (set I v x) e = den I e /\ dens (set I v x) e = dens I e).
+    { intros e N. apply den_ext. intros u U. unfold set. destruct (Z.eqb_spec u v); congruence. }
+    destruct (Same t M) as [E1 L1], (Same c (Closed v)) as [E2 L2]. rewrite E1, E2, L1, L2.
+    split; [now apply def_without | now split]. }
+  assert (Hit : forall e I, (def I t -> def I c /\ den I c = den I t /\ dens I c = dens I t) -> same t e = true ->
+    def I e -> def I c /\ den I c = den I e /\ dens I c = dens I e).
+  { intros e I H S D. apply same_eq in S as <-. auto. }
+  assert (Body : forall v n a I, (forall I, (def I t -> def I c /\ den I c = den I t /\ dens I c = dens I t) -> def I a ->
+      def I (replaced t c a) /\ den I (replaced t c a) = den I a /\ dens I (replaced t c a) = dens I a) ->
+    (def I t -> def I c /\ den I c = den I t /\ dens I c = dens I t) ->
+    (forall i, (i < n)%nat -> def (set I v (at_index i)) a) ->
+    let a' := if mem v t then a else replaced t c a in
+    forall i, (i < n)%nat -> def (set I v (at_index i)) a' /\ den (set I v (at_index i)) a' = den (set I v (at_index i)) a /\
+      dens (set I v (at_index i)) a' = dens (set I v (at_index i)) a).
+  { intros v n a I IH H D a' i L. unfold a'. destruct (mem v t) eqn:M; [split; [now apply D | now split] |].
+    apply IH; [now apply Under | now apply D]. }
+  induction e; intros I H D; cbn [replaced]; cbv zeta;
+    (match goal with |- context [same t ?e] => destruct (same t e) eqn:S; [now apply (Hit e) |] end); try (now repeat split);
+    clear S.
+  - destruct (IHe I H D) as (D' & _ & L). rewrite !den_read, L. now repeat split.
+  - destruct D as [Da Db]. destruct (IHe1 I H Da) as (D1 & E1 & _), (IHe2 I H Db) as (D2 & _ & L2). rewrite !dens_cons, E1, L2. now repeat split.
+  - destruct D as [Da Db]. destruct (IHe1 I H Da) as (D1 & E1 & _), (IHe2 I H Db) as (D2 & E2 & _). cbn. rewrite E1, E2. now repeat split.
+  - destruct D as [Da Db]. destruct (IHe1 I H Da) as (D1 & E1 & _), (IHe2 I H Db) as (D2 & E2 & _). cbn. rewrite E1, E2. now repeat split.
+  - destruct D as [Da K]. destruct (IHe I H Da) as (D1 & E1 & _). cbn. rewrite E1. now repeat split; try apply K.
+  - destruct (IHe I H D) as (D' & E & _). cbn. rewrite E. now repeat split.
+  - destruct D as [Da K]. destruct (IHe I H Da) as (D1 & _ & L1). rewrite !den_fn, L1. split; [split; [exact D1 | now rewrite L1] | now split].
+  - destruct D as (Dn & Sz & K). destruct (IHe1 I H Dn) as (D1 & E1 & _). pose proof (Body v _ e2 I IHe2 H K) as B. cbv zeta in B.
+    cbn. rewrite E1. repeat split; auto; try apply Sz; [intros i L; now apply B |]. apply sum_ext. intros i L. now apply B.
+  - destruct D as (Dn & Sz & K). destruct (IHe1 I H Dn) as (D1 & E1 & _). pose proof (Body v _ e2 I IHe2 H K) as B. cbv zeta in B.
+    cbn. rewrite E1. repeat split; auto; try apply Sz; [intros i L; now apply B |]. apply greatest_ext. intros i L. now apply B.
+  - destruct D as ((Dn & Sz & K) & Db). destruct (IHe1 I H Dn) as (D1 & E1 & _), (IHe3 I H Db) as (D3 & _ & L3).
+    pose proof (Body v _ e2 I IHe2 H K) as B. cbv zeta in B. rewrite !dens_each, E1, L3.
+    split; [split; [split; [exact D1 | rewrite E1; split; [exact Sz | intros i L; now apply B]] | exact D3] | split; [reflexivity |]]. f_equal. apply flat_map_seq. intros i L. now apply B.
+Qed.
+Lemma apart_mul (x y : A) : x <> zero -> y <> zero -> mul x y <> zero.
+Proof.
+  intros N N' E. apply N'. assert (K : mul (pw x 1) (pw x (- (1))) = one).
+  { apply pw_inverse; [apply ok_1 | now apply ok_whole_apart]. }
+  rewrite pw_1 in K. transitivity (mul (mul x (pw x (- (1)))) y); [rewrite K; ring |].
+  transitivity (mul (mul x y) (pw x (- (1)))); [ring | rewrite E; ring].
+Qed.
+Lemma apart_pw (x : A) q : x <> zero -> ok x q -> pw x q <> zero.
+Proof.
+  intros N K. apply pw_apart; [exact K |]. split; [auto |]. intros W. apply K.
+  destruct (whole q) eqn:V; auto. now rewrite (whole_opp _ V) in W.
+Qed.
+Definition facts_hold I (facts : list expr) : Prop := Forall (fun e => den I e <> zero) facts.
+Lemma known_apart I facts e : facts_hold I facts -> existsb (same e) facts = true -> den I e <> zero.
+Proof.
+  intros F H. apply existsb_exists in H as (f & M & S). apply same_eq in S as ->.
+  revert f M. now apply Forall_forall.
+Qed.
+Lemma apart_f_is I facts e q : facts_hold I facts -> def I e -> ok (den I e) q -> apart_f facts (e, q) = true ->
+  den I e <> zero.
+Proof.
+  intros F D K H. unfold apart_f in H. cbn [fst snd] in H. apply orb_prop in H as [H | H]; [apply orb_prop in H as [H | H] |].
+  - now apply K, negative_lt.
+  - now apply (positive_is Inp e I).
+  - now apply (known_apart I facts).
+Qed.
+Lemma apart_m_is I facts m : facts_hold I facts -> ok_m I m -> forallb (apart_f facts) m = true -> den_m I m <> zero.
+Proof.
+  intros F. induction m as [| [e q] m IH]; cbn [forallb]; intros O H; [apply one_zero |].
+  destruct O as [[D K] O]. apply andb_prop in H as [H H'].
+  change (mul (pw (den I e) q) (den_m I m) <> zero). apply apart_mul; [| now apply IH].
+  apply apart_pw; [now apply (apart_f_is I facts e q) | exact K].
+Qed.
+Lemma base_is I p x : is_p I p x -> Qeq_bool (leading p) 0 = false ->
+  def I (base p) /\ x = mul (num (leading p)) (den I (base p)).
+Proof.
+  intros P L. apply Qeq_bool_neq in L. unfold base.
+  assert (R : is_p I (pscale (/ leading p) [] p) (mul (mul (num (/ leading p)) one) x)) by (apply pscale_is; [now split | exact P]).
+  destruct (reify_is Inp I _ _ R) as [D ->]. split; [exact D |].
+  transitivity (mul (mul (num (leading p)) (num (/ leading p))) x); [| ring].
+  rewrite <- num_mult, (num_eq A (leading p * / leading p) 1), num_1 by now apply Qmult_inv_r. ring.
+Qed.
+Lemma apart_is I facts p x : facts_hold I facts -> is_p I p x -> apart facts p = true -> x <> zero.
+Proof.
+  intros F P H. unfold apart in H.
+  destruct (share_is Inp I (flat_map snd p) [] p one x (ok_candidates Inp I p x P) (conj Logic.I eq_refl) P) as (y & z & M & R & S & _).
+  destruct (share (flat_map snd p) [] p) as [common rest]. cbn [fst snd] in M, R.
+  apply andb_prop in H as [H Hr]. apply andb_prop in H as [Hc Hl]. rewrite negb_true_iff in Hl.
+  assert (E : x = mul y z) by (rewrite <- S; ring). rewrite E. destruct M as [Oc <-].
+  apply apart_mul; [now apply (apart_m_is I facts) |].
+  destruct (base_is I rest z R Hl) as [D ->]. apply Qeq_bool_neq in Hl.
+  apply apart_mul; [now apply num_not_0 |]. apply orb_prop in Hr as [O | O];
+    [now apply (positive_is Inp _ I) | now apply (known_apart I facts)].
+Qed.
+Lemma divisors_hold I p x : is_p I p x -> facts_hold I (divisors p).
+Proof.
+  intros P. pose proof (ok_candidates Inp I p x P) as O. unfold divisors.
+  induction (flat_map snd p) as [| [e q] m IH]; cbn [filter]; [constructor |]. destruct O as [[D K] O].
+  destruct (negative (snd (e, q))) eqn:N; [| now apply IH]. constructor; [| now apply IH].
+  now apply K, negative_lt.
+Qed.
+Lemma settled_is I p x : is_p I p x -> is_p I (settled p) x.
+Proof.
+  intros P. unfold settled. pose proof (divisors_hold I p x P) as F. destruct (reify_is Inp I p x P) as [D <-].
+  assert (H : forall ts, forallb (fun t => apart (divisors p) (norm t)) ts = true ->
+    let e := fold_right (fun t => replaced (Fn 1 (Cons t Nil)) (Num 0)) (reify p) ts in def I e /\ den I e = den I (reify p)).
+  { induction ts as [| t ts IH]; cbn [forallb fold_right]; intros H; [now split |]. apply andb_prop in H as [H H'].
+    destruct (IH H') as [De <-]. cbv zeta in *.
+    destruct (replaced_is (Fn 1 (Cons t Nil)) (Num 0) (fun _ => eq_refl)
+      (fold_right (fun t => replaced (Fn 1 (Cons t Nil)) (Num 0)) (reify p) ts) I) as (D' & E & _); [| exact De | now split].
+    intros [[Dt _] _]. split; [exact Logic.I | split; [| reflexivity]]. cbn. rewrite num_0, fn_zero; [reflexivity |].
+    apply (apart_is I (divisors p) (norm t)); auto. now apply norm_is. }
+  pose proof (forallb_filter (fun t => apart (divisors p) (norm t)) (tests (reify p))) as T.
+  destruct (filter _ _) as [| t ts]; [exact P |]. destruct (H _ T) as [D' <-]. now apply norm_is.
+Qed.
+
 Theorem accepted_equal a b I : accepted a b = true -> def I a -> def I b -> den I a = den I b.
 Proof.
   intros H Da Db. unfold accepted, difference in H.
   assert (P : is_p I (padd (norm a) (pscale (-1) [] (norm b))) (add (den I a) (mul (mul (num (-1)) one) (den I b)))).
   { apply padd_is; [now apply norm_is |]. apply pscale_is; [now split | now apply norm_is]. }
-  apply (is_zero_is I rounds _ _ P) in H.
+  assert (Z : add (den I a) (mul (mul (num (-1)) one) (den I b)) = zero).
+  { apply orb_prop in H as [H | H]; [exact (is_zero_is I rounds _ _ P H) |].
+    exact (is_zero_is I rounds _ _ (settled_is I _ _ P) H). }
+  clear H. rename Z into H.
   assert (M : num (-1) = opp (one : A)) by (rewrite <- num_1; apply (num_opp 1)).
   rewrite M in H. transitivity (add (add (den I a) (mul (mul (opp one) one) (den I b))) (den I b)); [ring |].
   rewrite H. ring.

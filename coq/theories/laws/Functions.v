@@ -175,6 +175,21 @@ Definition pgreater (p q : poly) : poly :=
   | _ => of_value yes (both (-1) p q)
   end.
 
+(** Positive denominators leave the greatest of values. *)
+Fixpoint lowest_power (f : factor) (m : mono) : mono :=
+  match m with
+  | [] => [f]
+  | g :: m => if same (fst f) (fst g) then (if Qle_bool (snd f) (snd g) then f else g) :: m else g :: lowest_power f m
+  end.
+Definition denominators (m : mono) : mono :=
+  fold_right lowest_power [] (filter (fun f => negative (snd f) && positive_f f) m).
+Definition inverted (m : mono) : mono := map (fun f => (fst f, - snd f)) m.
+Definition pgreatest (p q : poly) : poly :=
+  match denominators (flat_map snd p ++ flat_map snd q) with
+  | [] => pgreater p q
+  | m => pscale 1 m (pgreater (pscale 1 (inverted m) p) (pscale 1 (inverted m) q))
+  end.
+
 (** Rounding keeps the order, and whole numbers. *)
 Definition rounded_literal (e : expr) : expr :=
   if integral e then e
@@ -198,7 +213,7 @@ Definition direct (f : Z) (ps : list poly) : poly :=
       else if Z.eqb f rounding then pround p
       else if odd f || symmetric f then signed f p
       else held f ps
-  | [p; q] => if Z.eqb f greater then pgreater p q else held f ps
+  | [p; q] => if Z.eqb f greater then pgreatest p q else held f ps
   | _ => held f ps
   end.
 Fixpoint each_case (f : list poly -> poly) (before ps : list poly) : poly :=
@@ -530,7 +545,7 @@ Qed.
 Lemma literal_cs I k e : def I e -> is_cs I [[literal k e]] (times k (den I e)).
 Proof. intros D. destruct (literal_is I k e D) as [L E]. constructor. split; [auto | cbn; now rewrite E]. Qed.
 Lemma scaled_larger k (x y : A) : 0 <= k -> larger (times k x) (times k y) = times k (larger x y).
-Proof. apply greater_scaled. Qed.
+Proof. intros L. now apply greater_scaled, num_nn. Qed.
 Lemma scaled_smaller k (x y : A) : k <= 0 -> smaller (times k x) (times k y) = times k (larger x y).
 Proof.
   intros L. unfold smaller. assert (N : forall z : A, opp (times k z) = times (- k) z) by (intros; rewrite num_opp; ring).
@@ -710,6 +725,49 @@ Proof.
   - apply same_eq in E' as ->. rewrite <- (only_cs I _ _ H), (proj2 (literal_is I 1 _ Dq)), times_one, Eq. exact Q.
 Qed.
 
+Definition sure I (f : factor) : Prop := (def I (fst f) /\ ok (den I (fst f)) (snd f)) /\ above (den I (fst f)).
+Lemma lowest_power_is I f m : sure I f -> Forall (sure I) m -> Forall (sure I) (lowest_power f m).
+Proof.
+  intros D. induction 1 as [| g m Dg F IH]; cbn [lowest_power]; [now constructor |].
+  destruct (same _ _); [destruct (Qle_bool _ _) |]; now constructor.
+Qed.
+Lemma denominators_is I m : ok_m I m -> Forall (sure I) (denominators m).
+Proof.
+  unfold denominators. induction m as [| [e q] m IH]; cbn [filter]; [constructor |]. intros [[D K] O].
+  destruct (negative _ && positive_f _) eqn:C; [| now apply IH]. apply andb_prop in C as [_ C].
+  cbn [fold_right]. apply lowest_power_is; [| now apply IH]. split; [now split |]. now apply (positive_f_is In I e q).
+Qed.
+Lemma inverted_is I m : Forall (sure I) m -> ok_m I m /\ ok_m I (inverted m) /\ above (den_m I m) /\
+  mul (den_m I m) (den_m I (inverted m)) = one.
+Proof.
+  induction 1 as [| [e q] m [[D K] P] F (O & O' & Am & E)].
+  { split; [exact Logic.I | split; [exact Logic.I | split; [apply above_one | cbn; ring]]]. }
+  change (ok_m I (inverted ((e, q) :: m))) with ((def I e /\ ok (den I e) (- q)) /\ ok_m I (inverted m)).
+  change (den_m I (inverted ((e, q) :: m))) with (mul (pw (den I e) (- q)) (den_m I (inverted m))).
+  change (den_m I ((e, q) :: m)) with (mul (pw (den I e) q) (den_m I m)). cbn [fst snd] in *.
+  split; [now split | split; [split; [split; [exact D | now apply above_ok] | exact O'] | split]].
+  { apply above_mul; auto. now apply above_pw. }
+  transitivity (mul (mul (pw (den I e) q) (pw (den I e) (- q))) (mul (den_m I m) (den_m I (inverted m)))); [ring |].
+  rewrite E, pw_inverse by now apply above_ok. ring.
+Qed.
+Lemma app_ok I m k : ok_m I m -> ok_m I k -> ok_m I (m ++ k).
+Proof. intros O K. now apply (app_is In I m k _ _ (conj O eq_refl) (conj K eq_refl)). Qed.
+Lemma pgreatest_is I p q x y : is_p I p x -> is_p I q y -> is_p I (pgreatest p q) (fn greater [x; y]).
+Proof.
+  intros P Q. unfold pgreatest.
+  pose proof (denominators_is I _ (app_ok I _ _ (ok_candidates In I p x P) (ok_candidates In I q y Q))) as S.
+  destruct (denominators _) as [| f m]; [now apply pgreater_is |].
+  destruct (inverted_is I _ S) as (O & O' & Am & E). set (k := den_m I (f :: m)) in *. set (l := den_m I (inverted (f :: m))) in *.
+  assert (Scaled : forall p x, is_p I p x -> is_p I (pscale 1 (inverted (f :: m)) p) (mul l x)).
+  { intros r z R. replace (mul l z) with (mul (mul (num 1) l) z) by (rewrite num_1; ring). now apply pscale_is. }
+  assert (Back : forall z, mul k (mul l z) = z).
+  { intros z. transitivity (mul (mul k l) z); [ring | rewrite E; ring]. }
+  rewrite <- (Back x), <- (Back y), greater_scaled by apply Am.
+  replace (mul k (fn greater [mul l x; mul l y])) with (mul (mul (num 1) k) (fn greater [mul l x; mul l y]))
+    by (rewrite num_1; ring).
+  apply pscale_is; [now split |]. apply pgreater_is; now apply Scaled.
+Qed.
+
 (** *** Rounding *)
 Definition round (x : A) : A := fn rounding [x].
 Lemma round_opp x : round (opp x) = opp (round x).
@@ -754,7 +812,7 @@ Proof.
     destruct (Z.eqb_spec f 1) as [-> |]; [now apply is_nothing_is |].
     destruct (Z.eqb_spec f rounding) as [-> |]; [now apply pround_is |].
     destruct (odd f || symmetric f) eqn:S; [now apply signed_is | exact Held].
-  - destruct (Z.eqb_spec f greater) as [-> |]; [now apply pgreater_is | exact Held].
+  - destruct (Z.eqb_spec f greater) as [-> |]; [now apply pgreatest_is | exact Held].
 Qed.
 Lemma each_case_is I (f : list poly -> poly) (g : list A -> A) :
   (forall ps xs, Forall2 (is_p I) ps xs -> is_p I (f ps) (g xs)) ->

@@ -197,8 +197,7 @@ Proof.
   - intros x y L. apply Rmax_right. lra.
   - intros x y. cbn. pose proof (Rmax_l x y). lra.
   - intros x y z. cbn. unfold Rmax. repeat destruct (Rle_dec _ _); lra.
-  - intros k x y K. cbn. assert (P : 0 <= Q2R k) by (replace 0 with (Q2R 0) by (unfold Q2R; simpl; lra); now apply Qle_Rle).
-    now apply RmaxRmult.
+  - intros k x y K. cbn. now apply RmaxRmult.
   - intros x. rewrite function_other by (unfold rounding; lia). destruct (round_is _ is_round x) as [z Z].
     exists z. now rewrite Q2R_whole.
   - intros z. rewrite function_other, Q2R_whole by (unfold rounding; lia). apply (round_whole _ is_round).

@@ -124,8 +124,7 @@ Record structure : Type := {
   greater_least : forall x y, nn (sub (fn greater [x; y]) x);
   greater_lesser : forall x y z, fn greater [opp (fn greater [x; y]); z] =
     opp (fn greater [opp (fn greater [opp x; z]); opp (fn greater [opp y; z])]);
-  greater_scaled : forall k x y, 0 <= k ->
-    fn greater [mul (num k) x; mul (num k) y] = mul (num k) (fn greater [x; y]);
+  greater_scaled : forall k x y, nn k -> fn greater [mul k x; mul k y] = mul k (fn greater [x; y]);
   rounding_is : forall x, exists z, fn rounding [x] = num (inject_Z z);
   rounding_whole : forall z, fn rounding [num (inject_Z z)] = num (inject_Z z);
   rounding_greater : forall x y,
