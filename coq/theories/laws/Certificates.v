@@ -75,7 +75,7 @@ Definition apart (facts : list expr) (p : poly) : bool :=
   (positive (base rest) || existsb (same (base rest)) facts).
 Definition divisors (p : poly) : list expr := map fst (filter (fun f => negative (snd f)) (flat_map snd p)).
 Definition settled (p : poly) : poly :=
-  match filter (fun t => apart (divisors p) (norm t)) (tests (reify p)) with
+  match filter (fun t => apart (divisors p) (sorted t)) (tests (reify p)) with
   | [] => p
   | ts => norm (fold_right (fun t => replaced (Fn 1 (Cons t Nil)) (Num 0)) (reify p) ts)
   end.
@@ -270,15 +270,15 @@ Qed.
 Lemma settled_is I p x : is_p I p x -> is_p I (settled p) x.
 Proof.
   intros P. unfold settled. pose proof (divisors_hold I p x P) as F. destruct (reify_is Inp I p x P) as [D <-].
-  assert (H : forall ts, forallb (fun t => apart (divisors p) (norm t)) ts = true ->
+  assert (H : forall ts, forallb (fun t => apart (divisors p) (sorted t)) ts = true ->
     let e := fold_right (fun t => replaced (Fn 1 (Cons t Nil)) (Num 0)) (reify p) ts in def I e /\ den I e = den I (reify p)).
   { induction ts as [| t ts IH]; cbn [forallb fold_right]; intros H; [now split |]. apply andb_prop in H as [H H'].
     destruct (IH H') as [De <-]. cbv zeta in *.
     destruct (replaced_is (Fn 1 (Cons t Nil)) (Num 0) (fun _ => eq_refl)
       (fold_right (fun t => replaced (Fn 1 (Cons t Nil)) (Num 0)) (reify p) ts) I) as (D' & E & _); [| exact De | now split].
     intros [[Dt _] _]. split; [exact Logic.I | split; [| reflexivity]]. cbn. rewrite num_0, fn_zero; [reflexivity |].
-    apply (apart_is I (divisors p) (norm t)); auto. now apply norm_is. }
-  pose proof (forallb_filter (fun t => apart (divisors p) (norm t)) (tests (reify p))) as T.
+    apply (apart_is I (divisors p) (sorted t)); auto. now apply sorted_is. }
+  pose proof (forallb_filter (fun t => apart (divisors p) (sorted t)) (tests (reify p))) as T.
   destruct (filter _ _) as [| t ts]; [exact P |]. destruct (H _ T) as [D' <-]. now apply norm_is.
 Qed.
 

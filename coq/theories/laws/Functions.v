@@ -103,8 +103,17 @@ Fixpoint placed_in (e : expr) (l : clause) : clause :=
       | _, _ => match cmp e d with Eq => l | Lt => e :: l | Gt => d :: placed_in e l' end
       end
   end.
-Definition joined (c d : clause) : clause := fold_right placed_in d c.
-Definition within (c d : clause) : bool := forallb (fun e => existsb (same e) d) c.
+(** What is certainly not above something else does not count beside it. *)
+Definition below (d e : expr) : bool :=
+  match d, e with
+  | Num k, _ => Qle_bool k 0 && nonneg e
+  | _, Num k => Qle_bool 0 k && nonneg (literal (-1) d)
+  | _, _ => false
+  end.
+Definition entered (e : expr) (l : clause) : clause :=
+  if existsb (below e) l then l else placed_in e (filter (fun d => negb (below d e)) l).
+Definition joined (c d : clause) : clause := fold_right entered d c.
+Definition within (c d : clause) : bool := forallb (fun e => existsb (fun f => same e f || below e f) d) c.
 Definition added (c : clause) (cs : list clause) : list clause :=
   if existsb (fun d => within d c) cs then cs else c :: filter (fun d => negb (within c d)) cs.
 Definition is_greater (e : expr) : bool :=
@@ -131,7 +140,7 @@ Definition of_clauses (cs : list clause) : poly :=
   match cs with
   | [[Num k]] => number k
   | [c] => atom (greatest_of c)
-  | _ => opposite (atom (greatest_of (fold_right placed_in [] (map (fun c => literal (-1) (greatest_of c)) cs))))
+  | _ => opposite (atom (greatest_of (fold_right entered [] (map (fun c => literal (-1) (greatest_of c)) cs))))
   end.
 (** The unit: the leading number of the first of the expressions, where each is divided by its own. *)
 Definition unit_of (e : expr) (u : option (expr * Q)) : option (expr * Q) :=
@@ -159,7 +168,7 @@ Definition of_both (yes no : list clause) : poly :=
   let b := of_clauses (fold_right added [] no) in
   match cmp (reify a) (reify b) with Gt => opposite b | _ => a end.
 Definition in_units (u : Q) (cs : list clause) : list clause :=
-  map (fun c => fold_right placed_in [] (map (literal (/ u)) c)) cs.
+  map (fun c => fold_right entered [] (map (literal (/ u)) c)) cs.
 Definition of_value (yes no : list clause) : poly :=
   let u := unit yes in
   if Qle_bool u 0 || Qeq_bool u 1 then of_both yes no else pscale u [] (of_both (in_units u yes) (in_units u no)).
@@ -196,7 +205,7 @@ Definition rounded_literal (e : expr) : expr :=
   else if Qle_bool 0 (leading_of e) then Fn rounding (Cons e Nil)
   else literal (-1) (Fn rounding (Cons (literal (-1) e) Nil)).
 Definition rounded_clauses (cs : list clause) : list clause :=
-  map (fun c => fold_right placed_in [] (map rounded_literal c)) cs.
+  map (fun c => fold_right entered [] (map rounded_literal c)) cs.
 Definition pround (p : poly) : poly :=
   if integral (reify p) then p else
   match clauses 1 (reify p) with
@@ -474,6 +483,26 @@ Proof.
   fold (larger (opp (opp y)) z). now rewrite !opp_opp.
 Qed.
 
+Notation times k x := (mul (num k) x).
+Lemma literal_is I k e : def I e -> def I (literal k e) /\ den I (literal k e) = times k (den I e).
+Proof.
+  assert (Plain : forall e, def I e -> def I (if Qeq_bool k 1 then e else Mul (Num k) e) /\
+    den I (if Qeq_bool k 1 then e else Mul (Num k) e) = times k (den I e)).
+  { intros d D. destruct (Qeq_bool k 1) eqn:E; [| split; [now split | reflexivity]].
+    apply Qeq_bool_eq in E. split; [exact D |]. rewrite (num_eq A _ _ E), num_1. ring. }
+  induction e; intros D; try (now apply Plain).
+  - split; [exact Logic.I |]. cbn. now rewrite num_red, num_mult.
+  - destruct D as [D D']. destruct (IHe1 D) as [N E], (IHe2 D') as [N' E']. cbn. rewrite E, E'. split; [now split | ring].
+  - destruct e1; try (now apply Plain). destruct D as [_ D].
+    assert (Rest : let d := Qred (k * q) in def I (if Qeq_bool d 1 then e2 else Mul (Num d) e2) /\
+      den I (if Qeq_bool d 1 then e2 else Mul (Num d) e2) = times k (mul (num q) (den I e2))).
+    { cbv zeta. assert (S : num (Qred (k * q)) = mul (num k) (num q) :> A) by now rewrite num_red, num_mult.
+      destruct (Qeq_bool (Qred (k * q)) 1) eqn:E.
+      - split; [exact D |]. apply Qeq_bool_eq in E. rewrite (num_eq A _ _ E), num_1 in S.
+        transitivity (mul one (den I e2)); [ring | rewrite S; ring].
+      - split; [now split |]. cbn. rewrite S. ring. }
+    destruct e2; try exact Rest. split; [exact Logic.I |]. cbn. rewrite num_red, !num_mult. ring.
+Qed.
 Definition is_c I (c : clause) (x : A) : Prop := Forall (def I) c /\ top I c = Some x.
 Inductive is_cs I : list clause -> A -> Prop :=
 | One_clause c x : is_c I c x -> is_cs I [c] x
@@ -497,11 +526,43 @@ Proof.
     { destruct (Qlt_le_dec b a) as [G | G]; [now apply Qlt_le_weak |]. apply Qle_bool_iff in G. congruence. }
     rewrite larger_swap, larger_nums by exact G. split; auto.
 Qed.
+Lemma below_is I d e : def I d -> def I e -> below d e = true -> larger (den I d) (den I e) = den I e.
+Proof.
+  intros D E H. assert (Neg : forall a b, nn a -> nn (opp b) -> larger b a = a).
+  { intros a b P N. apply greater_above. replace (sub a b) with (add a (opp b)) by ring. now apply nn_add. }
+  assert (Low : forall k, d = Num k -> Qle_bool k 0 && nonneg e = true -> larger (den I d) (den I e) = den I e).
+  { intros k -> C. apply andb_prop in C as [K C]. apply Qle_bool_iff in K. apply Neg; [now apply (nonneg_is In e I) |].
+    cbn. rewrite <- num_opp. apply num_nn. now apply (Qopp_le_compat k 0). }
+  assert (High : forall k, e = Num k -> Qle_bool 0 k && nonneg (literal (-1) d) = true ->
+    larger (den I d) (den I e) = den I e).
+  { intros k -> C. apply andb_prop in C as [K C]. apply Qle_bool_iff in K. destruct (literal_is I (-1) d D) as [D' L].
+    apply Neg; [now apply num_nn |]. pose proof (nonneg_is In _ I C D') as N. rewrite L, num_minus in N.
+    now replace (opp (den I d)) with (mul (opp one) (den I d)) by ring. }
+  destruct d as [k | | | | | | | | | | | | |]; [now apply (Low k) | ..];
+    (destruct e as [k | | | | | | | | | | | | |]; try discriminate; now apply (High k)).
+Qed.
+Lemma entered_is I e l : def I e -> Forall (def I) l ->
+  Forall (def I) (entered e l) /\ top I (entered e l) = join (Some (den I e)) (top I l).
+Proof.
+  intros D F. unfold entered. destruct (existsb (below e) l) eqn:B.
+  - split; [exact F |]. apply existsb_exists in B as (f & M & B). symmetry.
+    clear - D F M B. induction F as [| d l Dd F IH]; [destruct M |]. cbn [top]. destruct M as [-> | M].
+    + rewrite <- join_joined. cbn [join]. now rewrite (below_is I e f D Dd B).
+    + rewrite <- join_joined, (join_swap (Some (den I e))), join_joined. now rewrite IH.
+  - clear B. assert (H : Forall (def I) (filter (fun d => negb (below d e)) l) /\
+      join (Some (den I e)) (top I (filter (fun d => negb (below d e)) l)) = join (Some (den I e)) (top I l)).
+    { induction F as [| d l Dd F [F' S]]; [split; [constructor | reflexivity] |]. cbn [filter top].
+      destruct (below d e) eqn:B; cbn [negb].
+      - split; [exact F' |]. rewrite <- join_joined. cbn [join]. now rewrite larger_swap, (below_is I d e Dd D B).
+      - split; [now constructor |]. cbn [top]. rewrite <- !join_joined, (join_swap _ (Some (den I d))), !join_joined.
+        now rewrite S. }
+    destruct H as [F' S]. destruct (placed_in_is I e _ D F') as [F'' S']. split; [exact F'' |]. now rewrite S'.
+Qed.
 Lemma joined_is I c d x y : is_c I c x -> is_c I d y -> is_c I (joined c d) (larger x y).
 Proof.
   intros [F S] [G R]. assert (H : Forall (def I) (joined c d) /\ top I (joined c d) = join (top I c) (top I d)).
   { clear S. induction F as [| e c D F [F' S']]; [cbn; now destruct (top I d) |].
-    cbn [joined fold_right]. destruct (placed_in_is I e (joined c d) D F') as [F'' S'']. split; [exact F'' |].
+    cbn [joined fold_right]. destruct (entered_is I e (joined c d) D F') as [F'' S'']. split; [exact F'' |].
     cbn [top]. rewrite join_joined, <- S'. exact S''. }
   destruct H as [F' S']. split; [exact F' |]. now rewrite S', S, R.
 Qed.
@@ -522,26 +583,6 @@ Proof.
   rewrite larger_smaller. apply app_cs; [now apply map_cs | exact IH].
 Qed.
 
-Notation times k x := (mul (num k) x).
-Lemma literal_is I k e : def I e -> def I (literal k e) /\ den I (literal k e) = times k (den I e).
-Proof.
-  assert (Plain : forall e, def I e -> def I (if Qeq_bool k 1 then e else Mul (Num k) e) /\
-    den I (if Qeq_bool k 1 then e else Mul (Num k) e) = times k (den I e)).
-  { intros d D. destruct (Qeq_bool k 1) eqn:E; [| split; [now split | reflexivity]].
-    apply Qeq_bool_eq in E. split; [exact D |]. rewrite (num_eq A _ _ E), num_1. ring. }
-  induction e; intros D; try (now apply Plain).
-  - split; [exact Logic.I |]. cbn. now rewrite num_red, num_mult.
-  - destruct D as [D D']. destruct (IHe1 D) as [N E], (IHe2 D') as [N' E']. cbn. rewrite E, E'. split; [now split | ring].
-  - destruct e1; try (now apply Plain). destruct D as [_ D].
-    assert (Rest : let d := Qred (k * q) in def I (if Qeq_bool d 1 then e2 else Mul (Num d) e2) /\
-      den I (if Qeq_bool d 1 then e2 else Mul (Num d) e2) = times k (mul (num q) (den I e2))).
-    { cbv zeta. assert (S : num (Qred (k * q)) = mul (num k) (num q) :> A) by now rewrite num_red, num_mult.
-      destruct (Qeq_bool (Qred (k * q)) 1) eqn:E.
-      - split; [exact D |]. apply Qeq_bool_eq in E. rewrite (num_eq A _ _ E), num_1 in S.
-        transitivity (mul one (den I e2)); [ring | rewrite S; ring].
-      - split; [now split |]. cbn. rewrite S. ring. }
-    destruct e2; try exact Rest. split; [exact Logic.I |]. cbn. rewrite num_red, !num_mult. ring.
-Qed.
 Lemma literal_cs I k e : def I e -> is_cs I [[literal k e]] (times k (den I e)).
 Proof. intros D. destruct (literal_is I k e D) as [L E]. constructor. split; [auto | cbn; now rewrite E]. Qed.
 Lemma scaled_larger k (x y : A) : 0 <= k -> larger (times k x) (times k y) = times k (larger x y).
@@ -580,13 +621,15 @@ Qed.
 
 Lemma within_is I c d x y : is_c I c x -> is_c I d y -> within c d = true -> larger x y = y.
 Proof.
-  intros [F S] [G R] W. assert (Each : forall e, existsb (same e) d = true -> join (Some (den I e)) (Some y) = Some y).
-  { intros e E. rewrite <- R. clear - E. induction d as [| d' d IH]; [discriminate |]. cbn [existsb top] in *.
-    apply orb_prop in E as [E | E].
+  intros [F S] [G R] W. assert (Each : forall e, def I e -> existsb (fun f => same e f || below e f) d = true ->
+    join (Some (den I e)) (Some y) = Some y).
+  { intros e De E. rewrite <- R. clear - De G E. induction G as [| d' d Dd G IH]; [discriminate |]. cbn [existsb top] in *.
+    apply orb_prop in E as [E | E]; [apply orb_prop in E as [E | E] |].
     - apply same_eq in E as <-. now rewrite join_twice.
+    - rewrite <- join_joined. cbn [join]. now rewrite (below_is I e d' De Dd E).
     - rewrite <- join_joined, (join_swap (Some (den I e))), join_joined. now rewrite IH. }
   assert (H : join (top I c) (Some y) = Some y).
-  { clear F S. induction c as [| e c IH]; [reflexivity |]. cbn [within forallb top] in *. apply andb_prop in W as [E W].
+  { clear S. induction F as [| e c De F IH]; [reflexivity |]. cbn [within forallb top] in *. apply andb_prop in W as [E W].
     rewrite join_joined, IH by exact W. now apply Each. }
   rewrite S in H. cbn in H. now injection H.
 Qed.
@@ -636,16 +679,16 @@ Hypothesis g_is : forall e, def I e -> def I (g e) /\ den I (g e) = G (den I e).
 Hypothesis larger_kept : forall x y, G (larger x y) = larger (G x) (G y).
 Hypothesis smaller_kept : forall x y, G (smaller x y) = smaller (G x) (G y).
 
-Lemma replaced_c c x : is_c I c x -> is_c I (fold_right placed_in [] (map g c)) (G x).
+Lemma replaced_c c x : is_c I c x -> is_c I (fold_right entered [] (map g c)) (G x).
 Proof.
-  intros [F S]. assert (H : Forall (def I) (fold_right placed_in [] (map g c)) /\
-    top I (fold_right placed_in [] (map g c)) = option_map G (top I c)).
+  intros [F S]. assert (H : Forall (def I) (fold_right entered [] (map g c)) /\
+    top I (fold_right entered [] (map g c)) = option_map G (top I c)).
   { clear S. induction F as [| e c D F [F' S']]; [split; [constructor | reflexivity] |]. destruct (g_is e D) as [D' E].
-    destruct (placed_in_is I (g e) _ D' F') as [F'' S'']. split; [exact F'' |].
+    destruct (entered_is I (g e) _ D' F') as [F'' S'']. split; [exact F'' |].
     cbn [map fold_right top]. rewrite S'', S', E. destruct (top I c); cbn; now rewrite ?larger_kept. }
   destruct H as [F' S']. split; [exact F' |]. now rewrite S', S.
 Qed.
-Lemma replaced_cs cs x : is_cs I cs x -> is_cs I (map (fun c => fold_right placed_in [] (map g c)) cs) (G x).
+Lemma replaced_cs cs x : is_cs I cs x -> is_cs I (map (fun c => fold_right entered [] (map g c)) cs) (G x).
 Proof.
   induction 1 as [c x C | c cs x y C _ IH]; cbn; [constructor; now apply replaced_c |].
   rewrite smaller_kept. constructor; [now apply replaced_c | exact IH].
@@ -655,13 +698,13 @@ End Replaced.
 Lemma of_clauses_is I cs x : is_cs I cs x -> is_p I (of_clauses cs) x.
 Proof.
   intros H. assert (General : is_p I (opposite (atom (greatest_of
-    (fold_right placed_in [] (map (fun c => literal (-1) (greatest_of c)) cs))))) x).
+    (fold_right entered [] (map (fun c => literal (-1) (greatest_of c)) cs))))) x).
   { replace x with (opp (opp x)) by ring. apply opposite_is.
-    assert (G : is_c I (fold_right placed_in [] (map (fun c => literal (-1) (greatest_of c)) cs)) (opp x)).
+    assert (G : is_c I (fold_right entered [] (map (fun c => literal (-1) (greatest_of c)) cs)) (opp x)).
     { induction H as [c x C | c cs x y C _ IH]; cbn [map fold_right]; destruct (greatest_of_is I c x C) as [D E];
         destruct (literal_is I (-1) _ D) as [L E']; rewrite E, num_minus_times in E'.
-      - cbn [placed_in]. split; [auto | cbn; now rewrite E'].
-      - destruct IH as [F S]. destruct (placed_in_is I _ _ L F) as [F' S']. split; [exact F' |].
+      - cbn [entered existsb filter placed_in]. split; [auto | cbn; now rewrite E'].
+      - destruct IH as [F S]. destruct (entered_is I _ _ L F) as [F' S']. split; [exact F' |].
         rewrite S', S, E'. cbn. unfold smaller. now rewrite opp_opp. }
     destruct (greatest_of_is I _ _ G) as [D E]. rewrite <- E. now apply atom_is. }
   unfold of_clauses. destruct cs as [| c [| d cs]]; [exact General | | destruct c as [| [] [| e c]]; exact General].

@@ -142,12 +142,13 @@ Lemma Q2R_whole z : Q2R (inject_Z z) = IZR z.
 Proof. unfold Q2R, inject_Z. simpl. lra. Qed.
 
 (** For any other functions, odd or symmetric as they should be, and any reduction that reads its elements
-    alone: *)
+    alone, and of those that are not negative gives such a one: *)
 Definition reals (count : R -> nat) (greatest : nat -> (nat -> R) -> R) (other : Z -> list R -> R)
     (is_odd : forall f x, odd f = true -> other f [- x] = - other f [x])
     (is_symmetric : forall f x, symmetric f = true -> other f [- x] = other f [x])
     (is_round : rounds (fun x => other rounding [x]))
-    (ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g) : structure.
+    (ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g)
+    (not_negative : forall n f, (0 < n)%nat -> (forall i, (i < n)%nat -> 0 <= f i) -> 0 <= greatest n f) : structure.
 Proof.
   refine {|
     F := R; zero := 0; one := 1; add := Rplus; mul := Rmult; sub := Rminus; opp := Ropp; num := Q2R;
@@ -206,6 +207,7 @@ Proof.
     + rewrite (Rmax_right x y L). symmetry. now apply Rmax_right, M.
     + assert (G : y <= x) by lra. rewrite (Rmax_left x y G). symmetry. now apply Rmax_left, M.
   - exact ext.
+  - exact not_negative.
 Defined.
 
 (** ** Sizes: every whole number from 1 on is the size of a range *)
@@ -224,7 +226,8 @@ Hypothesis is_odd : forall f x, odd f = true -> other f [- x] = - other f [x].
 Hypothesis is_symmetric : forall f x, symmetric f = true -> other f [- x] = other f [x].
 Hypothesis is_round : rounds (fun x => other rounding [x]).
 Hypothesis ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g.
-Definition real : structure := reals floor greatest other is_odd is_symmetric is_round ext.
+Hypothesis not_negative : forall n f, (0 < n)%nat -> (forall i, (i < n)%nat -> 0 <= f i) -> 0 <= greatest n f.
+Definition real : structure := reals floor greatest other is_odd is_symmetric is_round ext not_negative.
 
 Lemma sizes_sized n : (0 < n)%nat -> sized (A := real) (at_index (A := real) n).
 Proof.

@@ -20,8 +20,8 @@ Fixpoint nonneg (e : expr) : bool :=
   | Num k => Qle_bool 0 k
   | Size _ | Var _ | Exp _ => true
   | Add a b | Mul a b => nonneg a && nonneg b
-  | Pow a q => even q || nonneg a
-  | Sum _ _ a => nonneg a
+  | Pow a q => even q || negb (whole q) || nonneg a
+  | Sum _ _ a | Max _ _ a => nonneg a
   | Fn f _ => truth f
   | _ => false
   end.
@@ -194,10 +194,14 @@ Proof.
   - destruct D as [i ->]. apply num_nn. change 0 with (inject_Z 0). rewrite <- Zle_Qle. lia.
   - apply andb_prop in H as [H K]. destruct D. apply nn_add; auto.
   - apply andb_prop in H as [H K]. destruct D. apply nn_mul; auto.
-  - destruct D as [D K]. apply orb_prop in H as [H | H]; [now apply even_nn |]. apply pw_nn; auto.
+  - destruct D as [D K]. apply orb_prop in H as [H | H]; [apply orb_prop in H as [H | H] |].
+    + now apply even_nn.
+    + apply pw_nn; [exact K |]. apply K. now apply negb_true_iff.
+    + apply pw_nn; auto.
   - apply exp_nn.
   - rewrite <- truth_square by assumption. apply nn_square.
   - destruct D as (_ & _ & D). apply sum_nn. auto.
+  - destruct D as (_ & [_ P] & D). apply greatest_nn; auto.
 Qed.
 Lemma nonneg_f_is I e q : nonneg_f (e, q) = true -> def I e -> ok (den I e) q -> nn (pw (den I e) q).
 Proof.

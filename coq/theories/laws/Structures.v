@@ -130,7 +130,8 @@ Record structure : Type := {
   rounding_greater : forall x y,
     fn rounding [fn greater [x; y]] = fn greater [fn rounding [x]; fn rounding [y]];
 
-  greatest_ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g
+  greatest_ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g;
+  greatest_nn : forall n f, (0 < n)%nat -> (forall i, (i < n)%nat -> nn (f i)) -> nn (greatest n f)
 }.
 Arguments zero {_}. Arguments one {_}. Arguments add {_}. Arguments mul {_}. Arguments sub {_}.
 Arguments opp {_}. Arguments num {_}. Arguments pw {_}. Arguments exp {_}. Arguments nn {_}.

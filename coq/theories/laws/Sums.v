@@ -55,14 +55,13 @@ Definition sorted : expr -> poly := norm_with (plain Sum) (plain Max) Each.
 Definition sorted_list : expr -> expr := norm_list (plain Sum) (plain Max) Each.
 
 (** ** Canonical indices: negative ones, further down for what is further outside *)
-Fixpoint lowest (e : expr) : Z :=
+Fixpoint depth (e : expr) : Z :=
   match e with
-  | Num _ | Size _ | Nil => 0
-  | Var v => Z.min 0 v
-  | Read _ a | Pow a _ | Exp a | Fn _ a => lowest a
-  | Cons a b | Add a b | Mul a b => Z.min (lowest a) (lowest b)
-  | Sum v n a | Max v n a => Z.min (Z.min 0 v) (Z.min (lowest n) (lowest a))
-  | Each v n a b => Z.min (Z.min (Z.min 0 v) (lowest b)) (Z.min (lowest n) (lowest a))
+  | Num _ | Size _ | Nil | Var _ => 0
+  | Read _ a | Pow a _ | Exp a | Fn _ a => depth a
+  | Cons a b | Add a b | Mul a b => Z.max (depth a) (depth b)
+  | Sum _ n a | Max _ n a => Z.max (depth n) (depth a + 1)
+  | Each _ n a b => Z.max (Z.max (depth n) (depth a + 1)) (depth b)
   end.
 Fixpoint highest (e : expr) : Z :=
   match e with
@@ -74,12 +73,12 @@ Fixpoint highest (e : expr) : Z :=
   | Each v n a b => Z.max (Z.max (Z.max 0 v) (highest b)) (Z.max (highest n) (highest a))
   end.
 Definition canonical (bind : Z -> expr -> expr -> expr) (v : Z) (n a : expr) : expr :=
-  let w := (lowest a - 1)%Z in
+  let w := (- (depth a + 1))%Z in
   if mem w a then bind v n a else bind w n (reify (sorted (swap v w a))).
 
 Definition largest (v : Z) (n : expr) (p : poly) : poly := atom (canonical Max v n (reify p)).
 Definition listed (v : Z) (n a b : expr) : expr :=
-  let w := (lowest a - 1)%Z in
+  let w := (- (depth a + 1))%Z in
   if mem w a then Each v n a b else Each w n (sorted_list (swap v w a)) b.
 
 (** ** One sum of one product *)
