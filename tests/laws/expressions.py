@@ -37,6 +37,8 @@ def function(number: int, seed: int, *given: float) -> float:
             return math.log(x)
         case (3, (_, _)):
             return max(given)
+        case (8, (x,)):
+            return float(round(x))
     known = number < 12
     sign = math.copysign(bool(given[0]), given[0]) if known and number < 10 else 1.0
     return sign * drawn(seed, "fn", number, *(abs(x) if known else x for x in given))
@@ -60,7 +62,7 @@ def value(tree: Any, seed: int, known: dict[str, float]) -> float:
         terms = [value(body, seed, {**known, f"i{index}": i}) for i in range(count)]
         return math.fsum(terms) if head == "sum" else max(terms)
     if head in ("read", "fn"):
-        found = [round(float(value(part, seed, known)), 9) for part in parts[1:]]
+        found = [round(float(each), 9) for each in arguments(parts[1:], seed, known)]
         if head == "fn":
             return function(int(parts[0]), seed, *found)
         read = drawn(seed, head, parts[0], *found)
@@ -73,11 +75,22 @@ def value(tree: Any, seed: int, known: dict[str, float]) -> float:
     return sum(found) if head == "add" else math.prod(found)
 
 
+def arguments(parts: Any, seed: int, known: dict[str, float]) -> Iterator[float]:
+    """The values of arguments, of which some are for each index."""
+    for part in parts:
+        if part[0] == "each":
+            _, index, n, *inner = part
+            for i in range(int(value(n, seed, known))):
+                yield from arguments(inner, seed, {**known, f"i{index}": i})
+        else:
+            yield value(part, seed, known)
+
+
 def places(tree: Any, at: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
     """Where an expression has its forms and words, but for heads, bound indices and exponents."""
     yield at
     if not isinstance(tree, str):
-        first = {"sum": 2, "max": 2, "read": 2, "fn": 2}.get(tree[0], 1)
+        first = {"sum": 2, "max": 2, "each": 3, "read": 2, "fn": 2}.get(tree[0], 1)
         for i in range(first, len(tree) - (tree[0] == "pow")):
             yield from places(tree[i], (*at, i))
 

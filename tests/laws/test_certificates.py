@@ -71,6 +71,72 @@ def test_false_equations_are_refused() -> None:
     assert refused == {name for name, _ in found}
 
 
+X, Y, Z = "(read 0 i4)", "(read 1)", "(read 2)"
+LENGTH = f"(pow (pow {Z} 2) 1/2)"
+LAWS = {
+    f"(fn 12 (each 1 s0 (read 0 i1)) {Y})": {
+        f"(fn 12 (each 2 s0 (read 0 i2)) {Y})": True,
+        f"(fn 12 (each 1 s1 (read 0 i1)) {Y})": False,
+        f"(fn 12 {Y} (each 1 s0 (read 0 i1)))": False,
+        f"(fn 12 (each 1 s0 (read 0 i4)) {Y})": False,
+    },
+    "(fn 12 (each 1 s0 (each 2 s0 (read 0 i1 i2))))": {
+        "(fn 12 (each 2 s0 (each 1 s0 (read 0 i2 i1))))": True,
+        "(fn 12 (each 1 s0 (each 2 s0 (read 0 i2 i1))))": False,
+    },
+    "(sum 3 s0 (fn 12 (each 1 s0 (read 0 i1 i3))))": {
+        "(sum 1 s0 (fn 12 (each 3 s0 (read 0 i3 i1))))": True,
+        "(sum 1 s0 (fn 12 (each 1 s0 (read 0 i1 i1))))": False,
+    },
+    f"(fn 8 (fn 3 {X} (mul -1 (fn 3 {Y} -5))))": {
+        f"(fn 3 (fn 8 {X}) (mul -1 (fn 3 (fn 8 {Y}) -5)))": True,
+        f"(fn 3 (fn 8 {X}) (mul -1 (fn 3 (fn 8 {Y}) -4)))": False,
+        f"(fn 3 {X} (mul -1 (fn 3 (fn 8 {Y}) -5)))": False,
+    },
+    f"(fn 8 (add (fn 8 {X}) (fn 3 s0 i4)))": {f"(add (fn 8 {X}) (fn 3 i4 s0))": True},
+    f"(fn 8 (mul 1/2 (fn 8 {X})))": {f"(mul 1/2 (fn 8 {X}))": False},
+    f"(fn 8 (fn 3 {X} 5/2))": {f"(fn 3 (fn 8 {X}) 5/2)": False},
+    f"(fn 8 (fn 3 {X} {Y}))": {f"(fn 3 {X} (fn 8 {Y}))": False},
+    f"(fn 8 {X} {Y})": {f"(add 1 (add -1 (fn 8 {X} {Y})))": True, f"(fn 8 (fn 8 {X} {Y}))": False},
+    f"(mul 2 (fn 3 {X} (mul 3 {Y})))": {
+        f"(fn 3 (mul 2 {X}) (mul 6 {Y}))": True,
+        f"(mul 6 (fn 3 {Y} (mul 1/3 {X})))": True,
+        f"(fn 3 (mul 2 {X}) (mul 3 {Y}))": False,
+    },
+    f"(mul -2 (fn 3 {X} {Y}))": {
+        f"(fn 3 (mul -2 {X}) (mul -2 {Y}))": False,
+        f"(mul -1 (fn 3 (mul 2 {X}) (mul 2 {Y})))": True,
+    },
+    f"(fn 3 (mul {X} (pow {LENGTH} -1)) {Y})": {
+        f"(mul (pow {LENGTH} -1) (fn 3 {X} (mul {LENGTH} {Y})))": True,
+        f"(mul (pow {LENGTH} -1) (fn 3 {X} {Y}))": False,
+    },
+    f"(fn 3 (mul {X} (pow {Z} -1)) {Y})": {f"(mul (pow {Z} -1) (fn 3 {X} (mul {Z} {Y})))": False},
+    f"(fn 3 (pow {X} 2) -3)": {f"(pow {X} 2)": True},
+    f"(fn 3 (pow {X} 3) -3)": {f"(pow {X} 3)": False},
+    f"(fn 3 (pow {X} 2) 1/3)": {f"(pow {X} 2)": False},
+    f"(fn 3 (mul -1 (pow {X} 1/2)) 0)": {"0": True, f"(mul -1 (pow {X} 1/2))": False},
+    "(fn 3 (max 1 s0 (exp (read 0 i1))) 0)": {"(max 2 s0 (exp (read 0 i2)))": True},
+    "(fn 3 (max 1 s0 (read 0 i1)) 0)": {"(max 2 s0 (read 0 i2))": False},
+    f"(mul (pow {Z} -1) (exp (fn 1 (mul {Z} (exp {X})))))": {f"(pow {Z} -1)": True},
+    f"(mul (pow {Y} -1) (exp (fn 1 {Z})))": {f"(pow {Y} -1)": False},
+    f"(mul (pow {Z} -1) (exp (fn 1 (add {Z} 1))))": {f"(pow {Z} -1)": False},
+    f"(mul (pow {Z} 2) (add 1 (fn 1 {Z})))": {f"(pow {Z} 2)": False},
+    "(mul (pow (read 0 i1) -1) (sum 1 s0 (fn 1 (read 0 i1))))": {"0": False},
+    "(mul (pow (read 0 i1) -1) (sum 2 s0 (fn 1 (mul i2 (read 0 i1)))))": {"0": False},
+}
+
+
+def test_laws_are_used_where_they_hold() -> None:
+    queries = {
+        f"equation\t{one}\t{two}": holds
+        for one, others in LAWS.items()
+        for two, holds in others.items()
+    }
+    found = zip(queries.items(), ask(list(queries)), strict=True)
+    assert [query for (query, holds), answer in found if (answer == "accepted") != holds] == []
+
+
 RULES = frozenset(
     {
         "not_of_not",
