@@ -73,17 +73,36 @@ Definition apart (facts : list expr) (p : poly) : bool :=
   let (common, rest) := share (flat_map snd p) [] p in
   forallb (apart_f facts) common && negb (Qeq_bool (leading rest) 0) &&
   (positive (base rest) || existsb (same (base rest)) facts).
-Definition divisors (p : poly) : list expr := map fst (filter (fun f => negative (snd f)) (flat_map snd p)).
-Definition settled (p : poly) : poly :=
-  match filter (fun t => apart (divisors p) (sorted t)) (tests (reify p)) with
+(** What divides, at indices that are not bound *)
+Fixpoint divisors (e : expr) : list expr :=
+  match e with
+  | Num _ | Size _ | Var _ | Nil => []
+  | Read _ a | Exp a | Fn _ a => divisors a
+  | Pow a q => (if negative q then [a] else []) ++ divisors a
+  | Cons a b | Add a b | Mul a b => divisors a ++ divisors b
+  | Sum v n a | Max v n a => divisors n ++ filter (fun d => negb (mem v d)) (divisors a)
+  | Each v n a b => divisors n ++ filter (fun d => negb (mem v d)) (divisors a) ++ divisors b
+  end.
+(** Nor are the factors zero of what is not. *)
+Definition parts (p : poly) : list expr :=
+  let (common, rest) := share (flat_map snd p) [] p in
+  map fst (filter (fun f => negb (Qle_bool (snd f) 0)) common) ++
+  if Qeq_bool (leading rest) 0 then [] else [base rest].
+Definition facts_of (ds : list expr) : list expr := flat_map (fun d => parts (norm d)) ds.
+Definition decided (facts : list expr) (e : expr) : list (expr * expr) :=
+  map (fun t => (Fn 1 (Cons t Nil), Num 0)) (filter (fun t => apart facts (sorted t)) (tests e)) ++
+  map (fun t => (t, Num 1)) (filter (fun e => is_truth (e, 1)) facts).
+Definition settled (facts : list expr) (p : poly) : poly :=
+  match decided facts (reify p) with
   | [] => p
-  | ts => norm (fold_right (fun t => replaced (Fn 1 (Cons t Nil)) (Num 0)) (reify p) ts)
+  | ts => norm (fold_right (fun t => replaced (fst t) (snd t)) (reify p) ts)
   end.
 
 Definition rounds : nat := 8.
 Definition difference (a b : expr) : poly := padd (norm a) (pscale (-1) [] (norm b)).
 Definition accepted (a b : expr) : bool :=
-  let d := difference a b in is_zero rounds d || is_zero rounds (settled d).
+  let d := difference a b in
+  is_zero rounds d || is_zero rounds (settled (facts_of (divisors a ++ divisors b)) d).
 
 (** ** They are right *)
 Section Denotation.
@@ -260,26 +279,72 @@ Proof.
   apply apart_mul; [now apply num_not_0 |]. apply orb_prop in Hr as [O | O];
     [now apply (positive_is Inp _ I) | now apply (known_apart I facts)].
 Qed.
-Lemma divisors_hold I p x : is_p I p x -> facts_hold I (divisors p).
+Definition divides I (d : expr) : Prop := def I d /\ den I d <> zero.
+Lemma divisors_is e : forall I, def I e -> Forall (divides I) (divisors e).
 Proof.
-  intros P. pose proof (ok_candidates Inp I p x P) as O. unfold divisors.
-  induction (flat_map snd p) as [| [e q] m IH]; cbn [filter]; [constructor |]. destruct O as [[D K] O].
-  destruct (negative (snd (e, q))) eqn:N; [| now apply IH]. constructor; [| now apply IH].
-  now apply K, negative_lt.
+  assert (Range : forall v n a I, (forall I, def I a -> Forall (divides I) (divisors a)) ->
+    def I n /\ sized (den I n) /\ (forall i, (i < count (den I n))%nat -> def (set I v (at_index i)) a) ->
+    Forall (divides I) (filter (fun d => negb (mem v d)) (divisors a))).
+  { intros v n a I H (_ & [_ P] & K). specialize (H _ (K O P)). apply Forall_forall. intros d M.
+    apply filter_In in M as [M N]. rewrite negb_true_iff in N. rewrite Forall_forall in H. destruct (H d M) as [D Z].
+    rewrite (den_without Inp I v _ d N) in Z. apply def_without in D; [now split | exact N]. }
+  induction e; cbn [divisors]; intros I D; try (now constructor); try (now apply IHe).
+  - destruct D. apply Forall_app. split; auto.
+  - destruct D. apply Forall_app. split; auto.
+  - destruct D. apply Forall_app. split; auto.
+  - destruct D as [D K]. apply Forall_app. split; [| auto]. destruct (negative q) eqn:N; constructor; [| constructor].
+    split; [exact D |]. now apply K, negative_lt.
+  - apply IHe, D.
+  - apply Forall_app. split; [apply IHe1; apply D | now apply (Range v e1)].
+  - apply Forall_app. split; [apply IHe1; apply D | now apply (Range v e1)].
+  - destruct D as [D D']. apply Forall_app. split; [apply IHe1; apply D |]. apply Forall_app. split; [now apply (Range v e1) | auto].
 Qed.
-Lemma settled_is I p x : is_p I p x -> is_p I (settled p) x.
+Lemma factors_apart I m : ok_m I m -> den_m I m <> zero ->
+  facts_hold I (map fst (filter (fun f => negb (Qle_bool (snd f) 0)) m)).
 Proof.
-  intros P. unfold settled. pose proof (divisors_hold I p x P) as F. destruct (reify_is Inp I p x P) as [D <-].
-  assert (H : forall ts, forallb (fun t => apart (divisors p) (sorted t)) ts = true ->
-    let e := fold_right (fun t => replaced (Fn 1 (Cons t Nil)) (Num 0)) (reify p) ts in def I e /\ den I e = den I (reify p)).
-  { induction ts as [| t ts IH]; cbn [forallb fold_right]; intros H; [now split |]. apply andb_prop in H as [H H'].
-    destruct (IH H') as [De <-]. cbv zeta in *.
-    destruct (replaced_is (Fn 1 (Cons t Nil)) (Num 0) (fun _ => eq_refl)
-      (fold_right (fun t => replaced (Fn 1 (Cons t Nil)) (Num 0)) (reify p) ts) I) as (D' & E & _); [| exact De | now split].
-    intros [[Dt _] _]. split; [exact Logic.I | split; [| reflexivity]]. cbn. rewrite num_0, fn_zero; [reflexivity |].
-    apply (apart_is I (divisors p) (sorted t)); auto. now apply sorted_is. }
-  pose proof (forallb_filter (fun t => apart (divisors p) (sorted t)) (tests (reify p))) as T.
-  destruct (filter _ _) as [| t ts]; [exact P |]. destruct (H _ T) as [D' <-]. now apply norm_is.
+  induction m as [| [e q] m IH]; cbn [filter]; intros O N; [constructor |]. destruct O as [[D K] O].
+  apply (mul_apart (pw (den I e) q) (den_m I m)) in N as [N N'].
+  destruct (negb (Qle_bool (snd (e, q)) 0)) eqn:P; [| now apply IH]. constructor; [| now apply IH].
+  cbn [fst snd] in *. intros Z. apply N. rewrite Z. apply pw_zero. rewrite negb_true_iff in P. now apply positive_bool.
+Qed.
+Lemma parts_is I p x : is_p I p x -> x <> zero -> facts_hold I (parts p).
+Proof.
+  intros P N. unfold parts.
+  destruct (share_is Inp I (flat_map snd p) [] p one x (ok_candidates Inp I p x P) (conj Logic.I eq_refl) P) as (y & z & M & R & S & _).
+  destruct (share (flat_map snd p) [] p) as [common rest]. cbn [fst snd] in M, R.
+  assert (E : mul y z <> zero) by (rewrite <- S; intros Z; apply N; rewrite <- Z; ring).
+  apply mul_apart in E as [Ny Nz]. apply Forall_app. destruct M as [O <-]. split; [now apply factors_apart |].
+  destruct (Qeq_bool (leading rest) 0) eqn:L; constructor; [| constructor].
+  destruct (base_is I rest z R L) as [_ E]. intros Z. apply Nz. rewrite E, Z. ring.
+Qed.
+Lemma facts_of_is I ds : Forall (divides I) ds -> facts_hold I (facts_of ds).
+Proof.
+  induction 1 as [| d ds [D N] _ IH]; [constructor |]. apply Forall_app. split; [| exact IH].
+  apply (parts_is I (norm d) (den I d)); [now apply norm_is | exact N].
+Qed.
+Definition decides I (t : expr * expr) : Prop :=
+  (forall v, mem v (snd t) = false) /\
+  (def I (fst t) -> def I (snd t) /\ den I (snd t) = den I (fst t) /\ dens I (snd t) = dens I (fst t)).
+Lemma decided_is I facts e : facts_hold I facts -> Forall (decides I) (decided facts e).
+Proof.
+  intros F. apply Forall_app. split; apply Forall_forall; intros [t c] M; apply in_map_iff in M as (u & [= <- <-] & M);
+    apply filter_In in M as [M H]; (split; [reflexivity |]); cbn [fst snd].
+  - intros [[Dt _] _]. split; [exact Logic.I | split; [| reflexivity]]. cbn. rewrite num_0, fn_zero; [reflexivity |].
+    apply (apart_is I facts (sorted u)); auto. now apply sorted_is.
+  - destruct u; try discriminate. intros _. split; [exact Logic.I | split; [| reflexivity]].
+    unfold facts_hold in F. rewrite Forall_forall in F. specialize (F _ M). cbn. rewrite num_1.
+    now destruct (fn_truth A f (dens I u) H) as [Z | Z].
+Qed.
+Lemma settled_is I facts p x : facts_hold I facts -> is_p I p x -> is_p I (settled facts p) x.
+Proof.
+  intros F P. unfold settled. destruct (reify_is Inp I p x P) as [D <-].
+  pose proof (decided_is I facts (reify p) F) as T.
+  assert (H : let e := fold_right (fun t => replaced (fst t) (snd t)) (reify p) (decided facts (reify p)) in
+    def I e /\ den I e = den I (reify p)).
+  { induction T as [| [t c] ts [Closed T] _ IH]; [now split |]. destruct IH as [De <-]. cbn [fold_right fst snd] in *.
+    destruct (replaced_is t c Closed (fold_right (fun t => replaced (fst t) (snd t)) (reify p) ts) I T De) as (D' & E & _).
+    now split. }
+  destruct (decided facts (reify p)) as [| t ts]; [exact P |]. destruct H as [D' <-]. now apply norm_is.
 Qed.
 
 Theorem accepted_equal a b I : accepted a b = true -> def I a -> def I b -> den I a = den I b.
@@ -289,7 +354,9 @@ Proof.
   { apply padd_is; [now apply norm_is |]. apply pscale_is; [now split | now apply norm_is]. }
   assert (Z : add (den I a) (mul (mul (num (-1)) one) (den I b)) = zero).
   { apply orb_prop in H as [H | H]; [exact (is_zero_is I rounds _ _ P H) |].
-    exact (is_zero_is I rounds _ _ (settled_is I _ _ P) H). }
+    
+    assert (F : Forall (divides I) (divisors a ++ divisors b)) by (apply Forall_app; split; now apply divisors_is).
+    exact (is_zero_is I rounds _ _ (settled_is I _ _ _ (facts_of_is I _ F) P) H). }
   clear H. rename Z into H.
   assert (M : num (-1) = opp (one : A)) by (rewrite <- num_1; apply (num_opp 1)).
   rewrite M in H. transitivity (add (add (den I a) (mul (mul (opp one) one) (den I b))) (den I b)); [ring |].
