@@ -66,18 +66,62 @@ Fixpoint replaced (t c e : expr) : expr :=
   | Max v n a => Max v (r n) (if mem v t then a else r a)
   | Each v n a b => Each v (r n) (if mem v t then a else r a) (r b)
   end.
+(** Two sums over one range as sums of what they add at an index: if truth values add up to zero, each
+    is zero, and so is a sum that has each of them as a factor. *)
+Definition range_of (p : poly) : option expr :=
+  match p with
+  | (_, [(Sum _ n _, _)]) :: _ | _ :: (_, [(Sum _ n _, _)]) :: _ => Some n
+  | _ => None
+  end.
+Fixpoint gathered (w : Z) (n : expr) (p : poly) : option poly :=
+  match p with
+  | [] => Some []
+  | (c, [(e, q)]) :: p =>
+      match gathered w n p with
+      | None => None
+      | Some r =>
+          if negb (Qeq_bool q 1) then None
+          else if same e n then Some (plus c [] r)
+          else match e with
+          | Sum v k b =>
+              if same k n && negb (mem w b) then Some (padd (pscale c [] (sorted (swap v w b))) r) else None
+          | _ => None
+          end
+      end
+  | _ => None
+  end.
+Definition is_nil (p : poly) : bool := match p with [] => true | _ => false end.
+Definition forces (p q : poly) : bool :=
+  match p with
+  | [(c, [(t, e)])] => Qeq_bool c 1 && Qeq_bool e 1 && is_truth (t, e) && is_nil (when_false t q)
+  | [(c, []); (d, [(t, e)])] =>
+      Qeq_bool c 1 && Qeq_bool d (-1) && Qeq_bool e 1 && is_truth (t, e) && is_nil (when_true t q)
+  | _ => false
+  end.
+Definition vanishes (x y : expr) : bool :=
+  let w := (Z.max (highest x) (highest y) + 1)%Z in
+  match range_of (sorted x) with
+  | None => false
+  | Some n =>
+      match gathered w n (sorted x), gathered w n (sorted y) with
+      | Some p, Some q => forces p q
+      | _, _ => false
+      end
+  end.
+Definition known (facts : list expr) (e : expr) : bool := existsb (fun y => same e y || vanishes e y) facts.
 Definition apart_f (facts : list expr) (f : factor) : bool :=
-  negative (snd f) || positive (fst f) || existsb (same (fst f)) facts.
+  negative (snd f) || positive (fst f) || known facts (fst f).
 Definition base (p : poly) : expr := reify (pscale (/ leading p) [] p).
 Definition apart (facts : list expr) (p : poly) : bool :=
   let (common, rest) := share (flat_map snd p) [] p in
   forallb (apart_f facts) common && negb (Qeq_bool (leading rest) 0) &&
-  (positive (base rest) || existsb (same (base rest)) facts).
-(** What divides, at indices that are not bound *)
+  (positive (base rest) || known facts (base rest)).
+(** What divides, or has a logarithm, at indices that are not bound *)
 Fixpoint divisors (e : expr) : list expr :=
   match e with
   | Num _ | Size _ | Var _ | Nil => []
-  | Read _ a | Exp a | Fn _ a => divisors a
+  | Read _ a | Exp a => divisors a
+  | Fn f a => match a with Cons d Nil => if Z.eqb f log then [d] else [] | _ => [] end ++ divisors a
   | Pow a q => (if negative q then [a] else []) ++ divisors a
   | Cons a b | Add a b | Mul a b => divisors a ++ divisors b
   | Sum v n a | Max v n a => divisors n ++ filter (fun d => negb (mem v d)) (divisors a)
@@ -92,11 +136,24 @@ Definition facts_of (ds : list expr) : list expr := flat_map (fun d => parts (no
 Definition decided (facts : list expr) (e : expr) : list (expr * expr) :=
   map (fun t => (Fn 1 (Cons t Nil), Num 0)) (filter (fun t => apart facts (sorted t)) (tests e)) ++
   map (fun t => (t, Num 1)) (filter (fun e => is_truth (e, 1)) facts).
-Definition settled (facts : list expr) (p : poly) : poly :=
-  match decided facts (reify p) with
-  | [] => p
-  | ts => norm (fold_right (fun t => replaced (fst t) (snd t)) (reify p) ts)
+Definition decide (facts : list expr) (e : expr) : expr :=
+  fold_right (fun t => replaced (fst t) (snd t)) e (decided facts e).
+(** In a sum, by what divides at its index *)
+Fixpoint decided_within (e : expr) : expr :=
+  match e with
+  | Num _ | Size _ | Var _ | Nil => e
+  | Read x a => Read x (decided_within a)
+  | Cons a b => Cons (decided_within a) (decided_within b)
+  | Add a b => Add (decided_within a) (decided_within b)
+  | Mul a b => Mul (decided_within a) (decided_within b)
+  | Pow a q => Pow (decided_within a) q
+  | Exp a => Exp (decided_within a)
+  | Fn f a => Fn f (decided_within a)
+  | Sum v n a => let b := decided_within a in Sum v n (decide (facts_of (divisors b)) b)
+  | Max v n a => Max v n (decided_within a)
+  | Each _ _ _ _ => e
   end.
+Definition settled (facts : list expr) (p : poly) : poly := norm (decided_within (decide facts (reify p))).
 
 Definition rounds : nat := 8.
 Definition difference (a b : expr) : poly := padd (norm a) (pscale (-1) [] (norm b)).
@@ -237,11 +294,95 @@ Proof.
   intros N K. apply pw_apart; [exact K |]. split; [auto |]. intros W. apply K.
   destruct (whole q) eqn:V; auto. now rewrite (whole_opp _ V) in W.
 Qed.
-Definition facts_hold I (facts : list expr) : Prop := Forall (fun e => den I e <> zero) facts.
-Lemma known_apart I facts e : facts_hold I facts -> existsb (same e) facts = true -> den I e <> zero.
+Definition divides I (d : expr) : Prop := def I d /\ den I d <> zero.
+Definition facts_hold I (facts : list expr) : Prop := Forall (divides I) facts.
+Lemma sum_none n (f : nat -> A) : (forall i, (i < n)%nat -> nn (f i)) -> sum n f = zero ->
+  forall i, (i < n)%nat -> f i = zero.
 Proof.
-  intros F H. apply existsb_exists in H as (f & M & S). apply same_eq in S as ->.
-  revert f M. now apply Forall_forall.
+  induction n as [| n IH]; intros P E i L; [lia |]. cbn [sum] in E.
+  assert (Pn : nn (f n)) by auto. assert (Ps : nn (sum n f)) by (apply sum_nn; auto).
+  destruct (Nat.eq_dec i n) as [-> | N].
+  - apply (nn_zero A (f n) (sum n f)); auto. rewrite <- E. ring.
+  - apply IH; [auto | | lia]. now apply (nn_zero A (sum n f) (f n)).
+Qed.
+Definition ranged I (n : expr) : Prop := def I n /\ sized (den I n).
+Lemma range_of_is I p x n : is_p I p x -> range_of p = Some n -> ranged I n.
+Proof.
+  assert (H : forall v n a q m, ok_m I ((Sum v n a, q) :: m) -> ranged I n).
+  { intros v k a q m [[(D & S & _) _] _]. now split. }
+  intros [O _] E. unfold range_of in E.
+  destruct p as [| [c m] p]; [discriminate |]. destruct O as [Om Op].
+  assert (Next : match p with (_, [(Sum _ n _, _)]) :: _ => Some n | _ => None end = Some n -> ranged I n).
+  { destruct p as [| [d k] p]; [discriminate |]. destruct Op as [Ok _]. destruct k as [| [e q] [| g k]]; try discriminate;
+      destruct e; try discriminate. intros [= ->]. now apply (H _ _ _ _ _ Ok). }
+  destruct m as [| [e q] [| g m]]; try (now apply Next); destruct e; try (now apply Next).
+  injection E as ->. now apply (H _ _ _ _ _ Om).
+Qed.
+Lemma gathered_is I w n : ranged I n -> forall p q x, is_p I p x -> gathered w n p = Some q ->
+  exists f, x = sum (count (den I n)) f /\
+    forall i, (i < count (den I n))%nat -> is_p (set I w (at_index i)) q (f i).
+Proof.
+  intros [Dn Sn]. induction p as [| [c m] p IH]; intros q x [O <-] E.
+  - injection E as <-. exists (fun _ => zero). split; [symmetry; apply sum_zero | now split].
+  - cbn [gathered] in E. destruct m as [| [e r] [| g m]]; try discriminate. destruct O as [[[De Ke] _] O].
+    destruct (gathered w n p) as [q' |]; [| discriminate]. destruct (IH q' _ (conj O eq_refl) eq_refl) as (f & S & F).
+    destruct (Qeq_bool r 1) eqn:R; [| discriminate]. apply Qeq_bool_eq in R. cbn [negb] in E.
+    change (den_p Inp I ((c, [(e, r)]) :: p)) with (add (mul (num c) (mul (pw (den I e) r) one)) (den_p Inp I p)).
+    rewrite (pw_eq A _ _ _ R), pw_1, S. destruct (same e n) eqn:N.
+    + injection E as <-. apply same_eq in N as ->. exists (fun i => add (mul (num c) one) (f i)). split.
+      * rewrite sum_add, sum_constant. destruct Sn as [Sn _]. rewrite <- Sn. ring.
+      * intros i L. apply plus_is; [now split | now apply F].
+    + destruct e as [| | | | | | | | | | | v k b | |]; try discriminate.
+      destruct (same k n && negb (mem w b)) eqn:C; [| discriminate]. injection E as <-. apply andb_prop in C as [C M].
+      apply same_eq in C as ->. rewrite negb_true_iff in M.
+      destruct (sum_renamed Inp v w n b M I De) as [(_ & _ & Dw) E]. rewrite <- E.
+      exists (fun i => add (mul (mul (num c) one) (den (set I w (at_index i)) (swap v w b))) (f i)). split.
+      * rewrite sum_add, sum_mul. cbn. ring.
+      * intros i L. apply padd_is; [| now apply F]. apply pscale_is; [now split |]. now apply sorted_is, Dw.
+Qed.
+Lemma is_nil_is I p x : is_p I p x -> is_nil p = true -> x = zero.
+Proof. intros [_ <-]. now destruct p. Qed.
+Lemma forces_is I p q x y : is_p I p x -> is_p I q y -> forces p q = true -> nn x /\ (x = zero -> y = zero).
+Proof.
+  intros P Q H. unfold forces in H. destruct p as [| [c [| [t e] [| g m]]] p]; try discriminate;
+    [destruct p as [| [d [| [t e] [| g k]]] [| u p]]; try discriminate | destruct p; try discriminate].
+  - apply andb_prop in H as [H N]. apply andb_prop in H as [H T]. apply andb_prop in H as [H E]. apply andb_prop in H as [C D].
+    apply Qeq_bool_eq in C, D, E. destruct P as [(_ & [[Dt _] _] & _) <-]. cbn.
+    rewrite (num_eq A _ _ C), (num_eq A _ _ D), (pw_eq A _ _ _ E), num_1, pw_1, num_minus.
+    assert (B : den I t = zero \/ den I t = one) by (destruct t; try discriminate; now apply fn_truth).
+    destruct B as [B | B]; rewrite B.
+    + replace (add (mul one one) (add (mul (opp one) (mul zero one)) zero)) with (one : A) by ring.
+      split; [apply above_one |]. intros Z. now destruct (one_zero A).
+    + replace (add (mul one one) (add (mul (opp one) (mul one one)) zero)) with (zero : A) by ring.
+      split; [rewrite <- num_0; apply num_nn, Qle_refl |]. intros _. now apply (is_nil_is I _ _ (when_true_is Inp I t q y Q B)).
+  - apply andb_prop in H as [H N]. apply andb_prop in H as [H T]. apply andb_prop in H as [C E].
+    apply Qeq_bool_eq in C, E. destruct P as [([[Dt _] _] & _) <-]. cbn.
+    rewrite (num_eq A _ _ C), (pw_eq A _ _ _ E), num_1, pw_1.
+    assert (B : den I t = zero \/ den I t = one) by (destruct t; try discriminate; now apply fn_truth).
+    destruct B as [B | B]; rewrite B.
+    + replace (add (mul one (mul zero one)) zero) with (zero : A) by ring.
+      split; [rewrite <- num_0; apply num_nn, Qle_refl |]. intros _. now apply (is_nil_is I _ _ (when_false_is Inp I t q y Q B)).
+    + replace (add (mul one (mul one one)) zero) with (one : A) by ring.
+      split; [apply above_one |]. intros Z. now destruct (one_zero A).
+Qed.
+Lemma vanishes_is I x y : def I x -> def I y -> vanishes x y = true -> den I x = zero -> den I y = zero.
+Proof.
+  intros Dx Dy H Z. unfold vanishes in H. cbv zeta in H. set (w := (Z.max (highest x) (highest y) + 1)%Z) in *.
+  pose proof (sorted_is Inp x I Dx) as P. pose proof (sorted_is Inp y I Dy) as Q.
+  destruct (range_of (sorted x)) as [n |] eqn:R; [| discriminate]. pose proof (range_of_is I _ _ n P R) as Rn.
+  destruct (gathered w n (sorted x)) as [p |] eqn:Gp; [| discriminate].
+  destruct (gathered w n (sorted y)) as [q |] eqn:Gq; [| discriminate].
+  destruct (gathered_is I w n Rn _ p _ P Gp) as (f & Sf & F), (gathered_is I w n Rn _ q _ Q Gq) as (g & Sg & G).
+  rewrite Sf in Z. rewrite Sg, <- (sum_zero (count (den I n))). apply sum_ext. intros i L.
+  assert (K : forall i, (i < count (den I n))%nat -> nn (f i) /\ (f i = zero -> g i = zero)).
+  { intros j Lj. now apply (forces_is (set I w (at_index j)) p q); [apply F | apply G |]. }
+  apply K; [exact L |]. apply (sum_none (count (den I n)) f); [| exact Z | exact L]. intros j Lj. now apply K.
+Qed.
+Lemma known_apart I facts e : facts_hold I facts -> def I e -> known facts e = true -> den I e <> zero.
+Proof.
+  intros F D H. apply existsb_exists in H as (y & M & S). unfold facts_hold in F. rewrite Forall_forall in F.
+  destruct (F y M) as [Dy N]. apply orb_prop in S as [S | S]; [now apply same_eq in S as -> |].
+  intros Z. now apply N, (vanishes_is I e y).
 Qed.
 Lemma apart_f_is I facts e q : facts_hold I facts -> def I e -> ok (den I e) q -> apart_f facts (e, q) = true ->
   den I e <> zero.
@@ -279,7 +420,6 @@ Proof.
   apply apart_mul; [now apply num_not_0 |]. apply orb_prop in Hr as [O | O];
     [now apply (positive_is Inp _ I) | now apply (known_apart I facts)].
 Qed.
-Definition divides I (d : expr) : Prop := def I d /\ den I d <> zero.
 Lemma divisors_is e : forall I, def I e -> Forall (divides I) (divisors e).
 Proof.
   assert (Range : forall v n a I, (forall I, def I a -> Forall (divides I) (divisors a)) ->
@@ -294,7 +434,9 @@ Proof.
   - destruct D. apply Forall_app. split; auto.
   - destruct D as [D K]. apply Forall_app. split; [| auto]. destruct (negative q) eqn:N; constructor; [| constructor].
     split; [exact D |]. now apply K, negative_lt.
-  - apply IHe, D.
+  - destruct D as [D K]. apply Forall_app. split; [| now apply IHe].
+    destruct e as [| | | | | d l | | | | | | | |]; try constructor. destruct l; try constructor.
+    destruct (Z.eqb_spec f log) as [-> |]; constructor; [| constructor]. split; [apply D |]. now apply K.
   - apply Forall_app. split; [apply IHe1; apply D | now apply (Range v e1)].
   - apply Forall_app. split; [apply IHe1; apply D | now apply (Range v e1)].
   - destruct D as [D D']. apply Forall_app. split; [apply IHe1; apply D |]. apply Forall_app. split; [now apply (Range v e1) | auto].
@@ -305,7 +447,7 @@ Proof.
   induction m as [| [e q] m IH]; cbn [filter]; intros O N; [constructor |]. destruct O as [[D K] O].
   apply (mul_apart (pw (den I e) q) (den_m I m)) in N as [N N'].
   destruct (negb (Qle_bool (snd (e, q)) 0)) eqn:P; [| now apply IH]. constructor; [| now apply IH].
-  cbn [fst snd] in *. intros Z. apply N. rewrite Z. apply pw_zero. rewrite negb_true_iff in P. now apply positive_bool.
+  cbn [fst snd] in *. split; [exact D |]. intros Z. apply N. rewrite Z. apply pw_zero. rewrite negb_true_iff in P. now apply positive_bool.
 Qed.
 Lemma parts_is I p x : is_p I p x -> x <> zero -> facts_hold I (parts p).
 Proof.
@@ -315,7 +457,7 @@ Proof.
   assert (E : mul y z <> zero) by (rewrite <- S; intros Z; apply N; rewrite <- Z; ring).
   apply mul_apart in E as [Ny Nz]. apply Forall_app. destruct M as [O <-]. split; [now apply factors_apart |].
   destruct (Qeq_bool (leading rest) 0) eqn:L; constructor; [| constructor].
-  destruct (base_is I rest z R L) as [_ E]. intros Z. apply Nz. rewrite E, Z. ring.
+  destruct (base_is I rest z R L) as [D E]. split; [exact D |]. intros Z. apply Nz. rewrite E, Z. ring.
 Qed.
 Lemma facts_of_is I ds : Forall (divides I) ds -> facts_hold I (facts_of ds).
 Proof.
@@ -332,19 +474,43 @@ Proof.
   - intros [[Dt _] _]. split; [exact Logic.I | split; [| reflexivity]]. cbn. rewrite num_0, fn_zero; [reflexivity |].
     apply (apart_is I facts (sorted u)); auto. now apply sorted_is.
   - destruct u; try discriminate. intros _. split; [exact Logic.I | split; [| reflexivity]].
-    unfold facts_hold in F. rewrite Forall_forall in F. specialize (F _ M). cbn. rewrite num_1.
+    unfold facts_hold in F. rewrite Forall_forall in F. destruct (F _ M) as [_ N]. cbn. rewrite num_1.
     now destruct (fn_truth A f (dens I u) H) as [Z | Z].
+Qed.
+Definition kept I (a b : expr) : Prop := def I b /\ den I b = den I a /\ dens I b = dens I a.
+Lemma decide_is I facts e : facts_hold I facts -> def I e -> kept I e (decide facts e).
+Proof.
+  intros F D. unfold decide. pose proof (decided_is I facts e F) as T.
+  induction T as [| [t c] ts [Closed T] _ IH]; [now repeat split |]. destruct IH as (De & E & L). cbn [fold_right fst snd] in *.
+  destruct (replaced_is t c Closed (fold_right (fun t => replaced (fst t) (snd t)) e ts) I T De) as (D' & E' & L').
+  split; [exact D' | split; congruence].
+Qed.
+Lemma decided_within_is e : forall I, def I e -> kept I e (decided_within e).
+Proof.
+  unfold kept. induction e; intros I D; cbn [decided_within]; try (now repeat split).
+  - destruct (IHe I D) as (D' & _ & L). rewrite !den_read, L. now repeat split.
+  - destruct D as [Da Db]. destruct (IHe1 I Da) as (D1 & E1 & _), (IHe2 I Db) as (D2 & _ & L2). rewrite !dens_cons, E1, L2. now repeat split.
+  - destruct D as [Da Db]. destruct (IHe1 I Da) as (D1 & E1 & _), (IHe2 I Db) as (D2 & E2 & _). cbn. rewrite E1, E2. now repeat split.
+  - destruct D as [Da Db]. destruct (IHe1 I Da) as (D1 & E1 & _), (IHe2 I Db) as (D2 & E2 & _). cbn. rewrite E1, E2. now repeat split.
+  - destruct D as [Da K]. destruct (IHe I Da) as (D1 & E1 & _). cbn. rewrite E1. now repeat split; try apply K.
+  - destruct (IHe I D) as (D' & E & _). cbn. rewrite E. now repeat split.
+  - destruct D as [Da K]. destruct (IHe I Da) as (D1 & _ & L1). rewrite !den_fn, L1.
+    split; [split; [exact D1 | now rewrite L1] | now split].
+  - destruct D as (Dn & Sz & K). cbv zeta. set (b := decided_within e2) in *. set (c := decide (facts_of (divisors b)) b).
+    assert (B : forall i, (i < count (den I e1))%nat -> kept (set I v (at_index i)) e2 c).
+    { intros i L. destruct (IHe2 _ (K i L)) as (Db & Eb & Lb).
+      destruct (decide_is (set I v (at_index i)) (facts_of (divisors b)) b) as (Dc & Ec & Lc);
+        [now apply facts_of_is, divisors_is | exact Db |]. unfold c. split; [exact Dc | split; congruence]. }
+    cbn. repeat split; auto; try apply Sz; [intros i L; now apply B |]. apply sum_ext. intros i L. now apply B.
+  - destruct D as (Dn & Sz & K). cbn. repeat split; auto; try apply Sz; [intros i L; now apply IHe2, K |].
+    apply greatest_ext. intros i L. now apply IHe2, K.
+  - split; [exact D | now split].
 Qed.
 Lemma settled_is I facts p x : facts_hold I facts -> is_p I p x -> is_p I (settled facts p) x.
 Proof.
   intros F P. unfold settled. destruct (reify_is Inp I p x P) as [D <-].
-  pose proof (decided_is I facts (reify p) F) as T.
-  assert (H : let e := fold_right (fun t => replaced (fst t) (snd t)) (reify p) (decided facts (reify p)) in
-    def I e /\ den I e = den I (reify p)).
-  { induction T as [| [t c] ts [Closed T] _ IH]; [now split |]. destruct IH as [De <-]. cbn [fold_right fst snd] in *.
-    destruct (replaced_is t c Closed (fold_right (fun t => replaced (fst t) (snd t)) (reify p) ts) I T De) as (D' & E & _).
-    now split. }
-  destruct (decided facts (reify p)) as [| t ts]; [exact P |]. destruct H as [D' <-]. now apply norm_is.
+  destruct (decide_is I facts _ F D) as (D' & E' & _). destruct (decided_within_is _ I D') as (D'' & E'' & _).
+  rewrite <- E', <- E''. now apply norm_is.
 Qed.
 
 Theorem accepted_equal a b I : accepted a b = true -> def I a -> def I b -> den I a = den I b.

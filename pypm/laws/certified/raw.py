@@ -40,13 +40,22 @@ class Raw:
     """A condition: 1 where the value is `words`, 0 where it is infinite; None if it never is."""
     is_above: bool = False
     """True if it is plus infinity there, which is compared with zero alone."""
+    taken: Tree | None = None
+    """The expression where a value that may be infinite is taken to be finite, if it may be."""
 
     @property
     def tree(self) -> Tree:
         """The expression of a finite value. Raises NoMeaning for one that may be infinite."""
-        if self.finite is not None:
+        if self.finite is None:
+            return self.words
+        if self.taken is None:
             raise NoMeaning("minus infinity")
-        return self.words
+        return self.taken
+
+    @property
+    def as_taken(self) -> Raw:
+        """The value, taken to be finite if it may be."""
+        return self if self.taken is None else Raw(self.taken)
 
     @property
     def lower(self) -> Tree | None:
@@ -65,12 +74,22 @@ class Raw:
         return _written(finite), _written(("mul", finite, self.words))
 
     def __add__(self, other: Raw | int) -> Raw:
-        two = _raw(other)
-        index = None if self.index is None or two.index is None else self.index + two.index
-        if self.finite and two.finite and self.is_above != two.is_above:
-            raise NoMeaning("an infinity minus another")
-        above = self.is_above or two.is_above
-        return Raw(("add", self.words, two.words), index, _product(self.finite, two.finite), above)
+        one, two = self, _raw(other)
+        if one.finite and two.finite and one.is_above != two.is_above:
+            infinite, rest = (one, two) if one.finite == "0" else (two, one)
+            if infinite.finite == "0" and infinite.is_above:
+                return Raw("0", None, (1 - Raw(rest.finite)).words, True)
+            one, two = one.as_taken, two.as_taken
+            if one.finite and two.finite:
+                raise NoMeaning("an infinity minus another")
+        index = None if one.index is None or two.index is None else one.index + two.index
+        taken = None
+        if one.taken or two.taken:
+            taken = "add", one.as_taken.words, two.as_taken.words
+        above = one.is_above or two.is_above
+        return Raw(
+            ("add", one.words, two.words), index, _product(one.finite, two.finite), above, taken
+        )
 
     def __mul__(self, other: Raw | int) -> Raw:
         one, two = self, _raw(other)
@@ -83,7 +102,8 @@ class Raw:
         by = None if two.index is None else two.index.constant
         if not by:
             raise NoMeaning("an infinity times a value")
-        return Raw(words, None, one.finite, one.is_above == (by > 0))
+        taken = None if one.taken is None else ("mul", one.taken, two.words)
+        return Raw(words, None, one.finite, one.is_above == (by > 0), taken)
 
     def __neg__(self) -> Raw:
         return self * -1
@@ -244,7 +264,9 @@ class RawAlgebra:
 
     def positive(self, value: Raw) -> Raw:
         """Return 1 where a value is above zero."""
-        return self._condition("positive", self._indices.positive, value)
+        if value.lower is None:
+            return self._condition("positive", self._indices.positive, value)
+        return Raw(value.lower) * self.positive(Raw(value.words))
 
     def zero(self, value: Raw) -> Raw:
         """Return 1 where a value is zero."""
@@ -271,7 +293,10 @@ class RawAlgebra:
             return Raw(one.words, None, _product(condition.tree, one.lower))
         if one.lower == "0":
             return Raw(two.words, None, _product((1 - condition).tree, two.lower))
-        raise NoMeaning("two values that may be infinite")
+        one, two = one.as_taken, two.as_taken
+        if one.finite or two.finite:
+            raise NoMeaning("two values that may be infinite")
+        return condition * one + (1 - condition) * two
 
     def total(self, size: Poly | int, of: Callable[[Poly], Raw]) -> Raw:
         """Return the sum over a dimension."""
@@ -279,9 +304,18 @@ class RawAlgebra:
         return sum(rest, first)
 
     def largest(self, size: Poly | int, of: Callable[[Poly], Raw]) -> Raw:
-        """Return the maximum over a dimension."""
+        """Return the maximum over a dimension; of one number, it is infinite where all are."""
         parts = self._over("max", size, of)
-        return parts[0] if len(parts) == 1 else self.function("max", *parts)
+        if len(parts) > 1:
+            return self.function("max", *parts)
+        ((index, names),) = self._parts(size)
+        value = of(index)
+        if value.lower is None or any(
+            _mentions(value.words, f"i{self._named('index', name)}") for name in names
+        ):
+            return parts[0]
+        seen = self._bound("sum", names, value.lower)
+        return Raw(value.words, None, (1 - self.zero(Raw(seen))).tree, False, parts[0].tree)
 
     def _masked(self, head: str, finite: Tree, words: Tree) -> Tree:
         """Return what a maximum depends on where values may be infinite."""
@@ -307,6 +341,10 @@ class RawAlgebra:
         for name, n in reversed(names.items()):
             tree = (head, self._named("index", name), self.symbol(n).tree, tree)
         return tree
+
+
+def _mentions(tree: Tree, word: str) -> bool:
+    return tree == word if isinstance(tree, str) else any(_mentions(each, word) for each in tree)
 
 
 def _written(tree: Tree) -> str:
