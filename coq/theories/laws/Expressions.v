@@ -334,6 +334,12 @@ Proof.
   - destruct S as [E _]. rewrite E at 1. rewrite <- sum_constant. apply sum_ext.
     intros i _. now rewrite (den_without I v _ a).
 Qed.
+Lemma max_of_constant v n a : mem v a = false -> refines (Max v n a) a.
+Proof.
+  intros M I (D & [_ P] & K). simpl. split; [now apply (def_without I v (at_index 0)), K |].
+  rewrite (greatest_ext A _ _ (fun _ => den I a)); [symmetry; now apply greatest_constant |].
+  intros i _. now apply den_without.
+Qed.
 Lemma sum_exchange v n u k a : v <> u -> mem u n = false -> mem v k = false ->
   refines (Sum v n (Sum u k a)) (Sum u k (Sum v n a)).
 Proof.

@@ -213,6 +213,13 @@ Definition pround (p : poly) : poly :=
   | yes => of_value (rounded_clauses yes) (rounded_clauses (clauses (-1) (reify p)))
   end.
 
+(** A number of a type is rounded already. *)
+Definition psettled (f : Z) (p : poly) : poly :=
+  match p with
+  | [(c, [(Fn g (Cons _ Nil), q)])] => if Qeq_bool c 1 && Qeq_bool q 1 && Z.eqb g f then p else held f [p]
+  | _ => held f [p]
+  end.
+
 (** ** All functions, of arguments that are polynomials *)
 Definition direct (f : Z) (ps : list poly) : poly :=
   match ps with
@@ -221,6 +228,7 @@ Definition direct (f : Z) (ps : list poly) : poly :=
       else if Z.eqb f 1 then is_nothing p
       else if Z.eqb f rounding then pround p
       else if odd f || symmetric f then signed f p
+      else if settling f then psettled f p
       else held f ps
   | [p; q] => if Z.eqb f greater then pgreatest p q else held f ps
   | _ => held f ps
@@ -845,6 +853,19 @@ Proof.
   apply of_value_is in B. destruct (clauses 1 (reify p)) as [| [| e [| d c]] [| c' cs]]; exact B || exact S.
 Qed.
 
+Lemma psettled_is I f p x : settling f = true -> is_p I p x -> is_p I (psettled f p) (fn f [x]).
+Proof.
+  intros S P. assert (N : f <> log) by (intros ->; discriminate). pose proof (held_one I f p x N P) as H. unfold psettled.
+  destruct p as [| [c [| [e q] m]] p]; try exact H. destruct e as [| | | | | | | | | | g l | | |]; try exact H.
+  destruct l as [| | | | | a l | | | | | | | |]; try exact H. destruct l; try exact H.
+  destruct m; try exact H. destruct p; try exact H. destruct (Qeq_bool c 1 && Qeq_bool q 1 && Z.eqb g f) eqn:C; [| exact H].
+  apply andb_prop in C as [C G]. apply andb_prop in C as [C Q]. apply Z.eqb_eq in G as ->. apply Qeq_bool_eq in C, Q.
+  destruct P as [O E]. split; [exact O |]. rewrite E. revert E. cbn [Polynomials.den_p Polynomials.den_m].
+  change (den I (Fn f (Cons a Nil))) with (fn f [den I a]).
+  rewrite (num_eq A _ _ C), (pw_eq A _ _ _ Q), num_1, pw_1. intros <-.
+  replace (add (mul one (mul (fn f [den I a]) one)) zero) with (fn f [den I a]) by ring. symmetry. now apply fn_settled.
+Qed.
+
 (** *** All functions *)
 Lemma direct_is I f ps xs : f <> log -> Forall2 (is_p I) ps xs -> is_p I (direct f ps) (fn f xs).
 Proof.
@@ -854,7 +875,8 @@ Proof.
   - destruct (Z.eqb_spec f 0) as [-> |]; [now apply is_above_is |].
     destruct (Z.eqb_spec f 1) as [-> |]; [now apply is_nothing_is |].
     destruct (Z.eqb_spec f rounding) as [-> |]; [now apply pround_is |].
-    destruct (odd f || symmetric f) eqn:S; [now apply signed_is | exact Held].
+    destruct (odd f || symmetric f) eqn:S; [now apply signed_is |].
+    destruct (settling f) eqn:T; [now apply psettled_is | exact Held].
   - destruct (Z.eqb_spec f greater) as [-> |]; [now apply pgreatest_is | exact Held].
 Qed.
 Lemma each_case_is I (f : list poly -> poly) (g : list A -> A) :

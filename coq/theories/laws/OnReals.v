@@ -142,12 +142,14 @@ Lemma Q2R_whole z : Q2R (inject_Z z) = IZR z.
 Proof. unfold Q2R, inject_Z. simpl. lra. Qed.
 
 (** For any other functions, odd or symmetric as they should be, and any reduction that reads its elements
-    alone, and of those that are not negative gives such a one: *)
+    alone, gives the only one of equal elements, and one that is not negative of those that are not: *)
 Definition reals (count : R -> nat) (greatest : nat -> (nat -> R) -> R) (other : Z -> list R -> R)
     (is_odd : forall f x, odd f = true -> other f [- x] = - other f [x])
     (is_symmetric : forall f x, symmetric f = true -> other f [- x] = other f [x])
     (is_round : rounds (fun x => other rounding [x]))
+    (is_settled : forall f x, settling f = true -> other f [other f [x]] = other f [x])
     (ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g)
+    (constant : forall n x, (0 < n)%nat -> greatest n (fun _ => x) = x)
     (not_negative : forall n f, (0 < n)%nat -> (forall i, (i < n)%nat -> 0 <= f i) -> 0 <= greatest n f) : structure.
 Proof.
   refine {|
@@ -206,7 +208,9 @@ Proof.
     destruct (Rle_dec x y) as [L | L].
     + rewrite (Rmax_right x y L). symmetry. now apply Rmax_right, M.
     + assert (G : y <= x) by lra. rewrite (Rmax_left x y G). symmetry. now apply Rmax_left, M.
+  - intros f x S. unfold settling in S. apply Z.ltb_lt in S. destruct f; try lia. now apply is_settled.
   - exact ext.
+  - exact constant.
   - exact not_negative.
 Defined.
 
@@ -225,9 +229,11 @@ Variables (greatest : nat -> (nat -> R) -> R) (other : Z -> list R -> R).
 Hypothesis is_odd : forall f x, odd f = true -> other f [- x] = - other f [x].
 Hypothesis is_symmetric : forall f x, symmetric f = true -> other f [- x] = other f [x].
 Hypothesis is_round : rounds (fun x => other rounding [x]).
+Hypothesis is_settled : forall f x, settling f = true -> other f [other f [x]] = other f [x].
 Hypothesis ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g.
+Hypothesis constant : forall n x, (0 < n)%nat -> greatest n (fun _ => x) = x.
 Hypothesis not_negative : forall n f, (0 < n)%nat -> (forall i, (i < n)%nat -> 0 <= f i) -> 0 <= greatest n f.
-Definition real : structure := reals floor greatest other is_odd is_symmetric is_round ext not_negative.
+Definition real : structure := reals floor greatest other is_odd is_symmetric is_round is_settled ext constant not_negative.
 
 Lemma sizes_sized n : (0 < n)%nat -> sized (A := real) (at_index (A := real) n).
 Proof.

@@ -60,8 +60,9 @@ Definition log : Z := 2.
 Definition greater : Z := 3.
 Definition odd (f : Z) : bool := Z.leb 4 f && Z.ltb f 10.
 Definition symmetric (f : Z) : bool := Z.leb 10 f && Z.ltb f 12.
-(** Rounding to whole numbers, which changes sign as well: *)
+(** Rounding to whole numbers, which changes sign as well; rounding to the numbers of a type: *)
 Definition rounding : Z := 8.
+Definition settling (f : Z) : bool := Z.ltb f 0.
 
 Record structure : Type := {
   F :> Type;
@@ -130,7 +131,10 @@ Record structure : Type := {
   rounding_greater : forall x y,
     fn rounding [fn greater [x; y]] = fn greater [fn rounding [x]; fn rounding [y]];
 
+  fn_settled : forall f x, settling f = true -> fn f [fn f [x]] = fn f [x];
+
   greatest_ext : forall n f g, (forall i, (i < n)%nat -> f i = g i) -> greatest n f = greatest n g;
+  greatest_constant : forall n x, (0 < n)%nat -> greatest n (fun _ => x) = x;
   greatest_nn : forall n f, (0 < n)%nat -> (forall i, (i < n)%nat -> nn (f i)) -> nn (greatest n f)
 }.
 Arguments zero {_}. Arguments one {_}. Arguments add {_}. Arguments mul {_}. Arguments sub {_}.

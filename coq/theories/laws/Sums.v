@@ -76,7 +76,8 @@ Definition canonical (bind : Z -> expr -> expr -> expr) (v : Z) (n a : expr) : e
   let w := (- (depth a + 1))%Z in
   if mem w a then bind v n a else bind w n (reify (sorted (swap v w a))).
 
-Definition largest (v : Z) (n : expr) (p : poly) : poly := atom (canonical Max v n (reify p)).
+Definition largest (v : Z) (n : expr) (p : poly) : poly :=
+  if mem v (reify p) then atom (canonical Max v n (reify p)) else sorted (reify p).
 Definition listed (v : Z) (n a b : expr) : expr :=
   let w := (- (depth a + 1))%Z in
   if mem w a then Each v n a b else Each w n (sorted_list (swap v w a)) b.
@@ -257,8 +258,10 @@ Proof.
 Qed.
 Lemma largest_is v n p a : represents p a -> represents (largest v n p) (Max v n a).
 Proof.
-  intros H. apply atom_refined. eapply refines_trans; [| apply canonical_max].
-  now apply refines_max, represents_reify.
+  intros H. unfold largest. destruct (mem v (reify p)) eqn:M.
+  - apply atom_refined. eapply refines_trans; [| apply canonical_max]. now apply refines_max, represents_reify.
+  - eapply represents_refined; [| apply sorted_is].
+    eapply refines_trans; [apply refines_max, represents_reify, H | now apply max_of_constant].
 Qed.
 
 (** *** One sum *)

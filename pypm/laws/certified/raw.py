@@ -27,7 +27,8 @@ FUNCTIONS: Final = {
 """The functions of which the checker knows something, by their numbers in `Structures.v`: those
 from 4 on are odd, those from 10 on symmetric."""
 OTHERS: Final = 12
-"""The number from which on nothing is known of functions."""
+"""The number from which on nothing is known of functions; of the opposites, that they round to the
+numbers of a type: twice is once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,6 +261,8 @@ class RawAlgebra:
         number = FUNCTIONS.get(name)
         if number is None:
             number = OTHERS + int(self._named("function", name))
+            if name.startswith("to "):
+                number = -number
         return Raw(("fn", str(number), *(value.tree for value in values)))
 
     def positive(self, value: Raw) -> Raw:
