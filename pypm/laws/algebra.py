@@ -87,6 +87,9 @@ class Algebra(Protocol):
     def function(self, name: str, *values: Scalar) -> Scalar:
         """Return another function by its name; `max` is symmetric."""
 
+    def difference(self, one: Scalar, two: Scalar) -> Scalar:
+        """Return one - two for a comparison: 0 where both are minus infinity."""
+
     def positive(self, value: Scalar) -> Scalar:
         """Return 1 where a value is above zero, and else 0."""
 

@@ -356,6 +356,11 @@ TRUE |= {
         softmax_of_seen,
         (X, b(3, 5, 7)),
     ),
+    "what was added to minus infinity is minus infinity": (
+        lambda x, y, m: torch.where(x.masked_fill(m, -torch.inf) + y == -torch.inf, x, y),
+        lambda x, y, m: torch.where(m, x, y),
+        (X, X, b(3, 5, 7)),
+    ),
     "a quotient where it is defined": (
         lambda x, w: x / w,
         lambda x, w: torch.where(w == 0, 1.0, x / w),
@@ -374,6 +379,11 @@ FALSE: Final[dict[str, Pair]] = {
             m.any(-1, True), torch.softmax((q @ k.mT).masked_fill(m, -torch.inf), -1), 0.0
         ),
         (Q, K, b(5, 11)),
+    ),
+    "what was added to minus infinity where it is zero": (
+        lambda x, y, m: torch.where(x.masked_fill(m, -torch.inf) + y == -torch.inf, x, y),
+        lambda x, y, m: torch.where(m & (y == 0), x, y),
+        (X, X, b(3, 5, 7)),
     ),
     "other values where a divisor is zero, beside the quotient": (
         lambda x, m: torch.where(m, 5.0, x / (1 - m.double())),

@@ -265,6 +265,16 @@ class RawAlgebra:
                 number = -number
         return Raw(("fn", str(number), *(value.tree for value in values)))
 
+    def difference(self, one: Raw, two: Raw) -> Raw:
+        """Return one - two; 0 where both are minus infinity. Raises NoMeaning where both may be
+        infinite, and neither is for certain.
+        """
+        above, below = one.lower, two.lower
+        if above is None or below is None or "0" not in (above, below):
+            return one - two
+        is_above = below == "0"
+        return Raw("0", None, (1 - Raw(above if is_above else below)).tree, is_above)
+
     def positive(self, value: Raw) -> Raw:
         """Return 1 where a value is above zero."""
         if value.lower is None:

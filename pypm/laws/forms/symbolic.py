@@ -11,6 +11,7 @@ from typing import Final
 from pypm.laws.forms import functions
 from pypm.laws.forms.comparing import where_it_holds
 from pypm.laws.forms.functions import never_positive, never_zero, only_factor, power, vanishing
+from pypm.laws.forms.infinities import difference, infinite_part, lowest_of
 from pypm.laws.forms.orders import Orders
 from pypm.laws.forms.polynomials import (
     MINUS_INFINITY,
@@ -81,6 +82,7 @@ class SymbolicAlgebra:
     absolute = staticmethod(functions.absolute)
     power = staticmethod(power)
     function = staticmethod(functions.function)
+    difference = staticmethod(difference)
 
     def scalar(self, index: Poly | int) -> Poly:
         """Return an index as a value."""
@@ -105,7 +107,7 @@ class SymbolicAlgebra:
             return rational(1)
         if self.is_least(-value, 0):
             return rational(0)
-        infinite = _infinite(value)
+        infinite = infinite_part(value)
         if infinite:
             return rational(int(infinite < 0))
         if never_positive(value):
@@ -132,9 +134,9 @@ class SymbolicAlgebra:
             return rational(1)
         if never_zero(value) or self.is_least(value, 1) or self.is_least(-value, 1):
             return rational(0)
-        lowest = _lowest(value)
+        lowest = lowest_of(value)
         value = vanishing(value) if lowest is None else lowest
-        if lowest is None and _infinite(value):
+        if lowest is None and infinite_part(value):
             return rational(0)
         logarithm = _logarithm_of(value)
         return indicator("zero", value.key) if logarithm is None else self.zero(logarithm - 1)
@@ -347,35 +349,10 @@ def _divided_before(index: Poly) -> tuple[Poly, Poly] | None:
     return None
 
 
-def _lowest(value: Poly) -> Poly | None:
-    """Return the difference of a maximum and minus infinity, if a value is that and what is finite:
-    zero if all of the maximum's values are minus infinity. None for others.
-    """
-    infinite = frozenset([(MINUS_INFINITY, Fraction(1))])
-    parts = {m: c for m, c in value.terms.items() if MINUS_INFINITY[0] in repr(m)}
-    if len(parts) != 2 or parts.pop(infinite, 0) != -1:
-        return None
-    ((monomial, coefficient),) = parts.items()
-    ((of, exponent), *others) = monomial
-    is_largest = of[0] == "max" or of[:2] == ("function", "max")
-    if others or not is_largest or not coefficient == exponent == 1:
-        return None
-    return Poly({monomial: Fraction(1), infinite: Fraction(-1)})
-
-
 def _logarithm_of(value: Poly) -> Poly | None:
     """Return that of which a value is the logarithm, or None."""
     of = only_factor(value)
     return of_key(of[2]) if of[:2] == ("function", "log") else None
-
-
-def _infinite(value: Poly) -> Fraction | None:
-    """Return by how much minus infinity a value is; None if it is finite. Raises NotDefined."""
-    term = frozenset([(MINUS_INFINITY, Fraction(1))])
-    finite = Poly({m: c for m, c in value.terms.items() if m != term})
-    if MINUS_INFINITY[0] in repr(finite.key):
-        raise NotDefined("a value that may be infinite is compared")
-    return value.terms.get(term)
 
 
 def _linear(value: Poly, name: str) -> tuple[Poly, Poly | None]:

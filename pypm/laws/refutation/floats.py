@@ -62,6 +62,10 @@ class Floats:
             return math.nan
         return _or_nan(FUNCTIONS[name], *values) if len(values) > 1 or name != "max" else values[0]
 
+    def difference(self, one: float, two: float) -> float:
+        """Return one - two; 0 where they are equal."""
+        return 0.0 if one == two else one - two
+
     def positive(self, value: float) -> float:
         """Return 1 for a value above zero, else 0."""
         return float(value > 0)

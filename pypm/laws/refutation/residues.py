@@ -228,6 +228,10 @@ class ResidueAlgebra:
         self.is_exact = False
         return self.drawn(name, *(value.parts for value in values))
 
+    def difference(self, one: Residue, two: Residue) -> Residue:
+        """Return one - two; 0 where both are minus infinity."""
+        return _residue(0) if one.is_infinite and two.is_infinite else one - two
+
     def positive(self, value: Residue) -> Residue:
         """Return 1 where a value is above zero; drawn where it is no number."""
         if value.is_infinite:
