@@ -76,16 +76,14 @@ Definition signed (f : Z) (p : poly) : poly :=
 (** ** The greatest of some values
 
     A value is the least of some clauses, each the greatest of some expressions: in order, each once, of
-    numbers one, and no clause within another.  Of a multiple of a value, the expressions are multiples. *)
+    numbers one, and no clause within another.  A factor that is not negative is a factor of each. *)
 Definition clause : Type := list expr.
-Fixpoint literal (k : Q) (e : expr) : expr :=
-  match e with
-  | Num c => Num (Qred (k * c))
-  | Add a b => Add (literal k a) (literal k b)
-  | Mul (Num c) (Num d) => Num (Qred (k * c * d))
-  | Mul (Num c) a => let d := Qred (k * c) in if Qeq_bool d 1 then a else Mul (Num d) a
-  | _ => if Qeq_bool k 1 then e else Mul (Num k) e
-  end.
+Definition term_of (e : expr) : Q * mono :=
+  match e with Num c => (c, []) | Mul (Num c) a => (c, factors a) | _ => (1, factors e) end.
+Fixpoint terms (e : expr) : poly := match e with Add a b => term_of a :: terms b | _ => [term_of e] end.
+Definition literal (k : Q) (r : mono) (e : expr) : expr :=
+  match e with Num c => match r with [] => Num (Qred (k * c)) | _ => reify (pscale k r (terms e)) end
+  | _ => reify (pscale k r (terms e)) end.
 Fixpoint leading_of (e : expr) : Q :=
   match e with
   | Num c => c
@@ -107,7 +105,7 @@ Fixpoint placed_in (e : expr) (l : clause) : clause :=
 Definition below (d e : expr) : bool :=
   match d, e with
   | Num k, _ => Qle_bool k 0 && nonneg e
-  | _, Num k => Qle_bool 0 k && nonneg (literal (-1) d)
+  | _, Num k => Qle_bool 0 k && nonneg (literal (-1) [] d)
   | _, _ => false
   end.
 Definition entered (e : expr) (l : clause) : clause :=
@@ -119,15 +117,22 @@ Definition added (c : clause) (cs : list clause) : list clause :=
 Definition is_greater (e : expr) : bool :=
   match e with Fn f (Cons _ (Cons _ Nil)) => Z.eqb f greater | _ => false end.
 (** The clauses of a multiple of a value *)
-Fixpoint clauses (k : Q) (e : expr) : list clause :=
+Fixpoint clauses (k : Q) (r : mono) (e : expr) : list clause :=
   match e with
   | Fn f (Cons a (Cons b Nil)) =>
       if Z.eqb f greater then
-        if Qle_bool 0 k then flat_map (fun c => map (joined c) (clauses k b)) (clauses k a)
-        else clauses k a ++ clauses k b
-      else [[literal k e]]
-  | Mul (Num c) b => if is_greater b then clauses (Qred (k * c)) b else [[literal k e]]
-  | _ => [[literal k e]]
+        if Qle_bool 0 k then flat_map (fun c => map (joined c) (clauses k r b)) (clauses k r a)
+        else clauses k r a ++ clauses k r b
+      else [[literal k r e]]
+  | Mul a b =>
+      match a with
+      | Num c => clauses (Qred (k * c)) r b
+      | _ =>
+          if is_greater a && nonneg b then clauses k (mmul (factors b) r) a
+          else if nonneg a then clauses k (mmul (factors a) r) b
+          else [[literal k r e]]
+      end
+  | _ => [[literal k r e]]
   end.
 Fixpoint greatest_of (c : clause) : expr :=
   match c with
@@ -140,7 +145,7 @@ Definition of_clauses (cs : list clause) : poly :=
   match cs with
   | [[Num k]] => number k
   | [c] => atom (greatest_of c)
-  | _ => opposite (atom (greatest_of (fold_right entered [] (map (fun c => literal (-1) (greatest_of c)) cs))))
+  | _ => opposite (atom (greatest_of (fold_right entered [] (map (fun c => literal (-1) [] (greatest_of c)) cs))))
   end.
 (** The unit: the leading number of the first of the expressions, where each is divided by its own. *)
 Definition unit_of (e : expr) (u : option (expr * Q)) : option (expr * Q) :=
@@ -149,7 +154,7 @@ Definition unit_of (e : expr) (u : option (expr * Q)) : option (expr * Q) :=
   | Num _ => u
   | _ =>
       if Qeq_bool c 0 then u else
-      let d := literal (/ c) e in
+      let d := literal (/ c) [] e in
       match u with
       | None => Some (d, Qred (Qabs c))
       | Some (f, q) =>
@@ -167,23 +172,12 @@ Definition of_both (yes no : list clause) : poly :=
   let a := of_clauses (fold_right added [] yes) in
   let b := of_clauses (fold_right added [] no) in
   match cmp (reify a) (reify b) with Gt => opposite b | _ => a end.
-Definition in_units (u : Q) (cs : list clause) : list clause :=
-  map (fun c => fold_right entered [] (map (literal (/ u)) c)) cs.
-Definition of_value (yes no : list clause) : poly :=
+Definition in_units (k : Q) (r : mono) (cs : list clause) : list clause :=
+  map (fun c => fold_right entered [] (map (literal k r) c)) cs.
+Definition of_units (yes no : list clause) : poly :=
   let u := unit yes in
-  if Qle_bool u 0 || Qeq_bool u 1 then of_both yes no else pscale u [] (of_both (in_units u yes) (in_units u no)).
-
-Definition both (k : Q) (p q : poly) : list clause :=
-  if Qle_bool 0 k then flat_map (fun c => map (joined c) (clauses k (reify q))) (clauses k (reify p))
-  else clauses k (reify p) ++ clauses k (reify q).
-Definition pgreater (p q : poly) : poly :=
-  if Nat.leb most_clauses (length (clauses 1 (reify p)) * length (clauses 1 (reify q))) then held greater [p; q] else
-  let yes := both 1 p q in
-  match fold_right added [] yes with
-  | [[e]] => if same e (literal 1 (reify p)) then p else if same e (literal 1 (reify q)) then q else of_value yes (both (-1) p q)
-  | _ => of_value yes (both (-1) p q)
-  end.
-
+  if Qle_bool u 0 || Qeq_bool u 1 then of_both yes no
+  else pscale u [] (of_both (in_units (/ u) [] yes) (in_units (/ u) [] no)).
 (** Positive denominators leave the greatest of values. *)
 Fixpoint lowest_power (f : factor) (m : mono) : mono :=
   match m with
@@ -193,24 +187,38 @@ Fixpoint lowest_power (f : factor) (m : mono) : mono :=
 Definition denominators (m : mono) : mono :=
   fold_right lowest_power [] (filter (fun f => negative (snd f) && positive_f f) m).
 Definition inverted (m : mono) : mono := map (fun f => (fst f, - snd f)) m.
-Definition pgreatest (p q : poly) : poly :=
-  match denominators (flat_map snd p ++ flat_map snd q) with
-  | [] => pgreater p q
-  | m => pscale 1 m (pgreater (pscale 1 (inverted m) p) (pscale 1 (inverted m) q))
+Definition all_factors (cs : list clause) : mono := flat_map (fun c => flat_map (fun e => flat_map snd (terms e)) c) cs.
+Definition of_value (yes no : list clause) : poly :=
+  match denominators (all_factors yes) with
+  | [] => of_units yes no
+  | m => pscale 1 m (of_units (in_units 1 (inverted m) yes) (in_units 1 (inverted m) no))
+  end.
+
+Definition both (k : Q) (p q : poly) : list clause :=
+  if Qle_bool 0 k then flat_map (fun c => map (joined c) (clauses k [] (reify q))) (clauses k [] (reify p))
+  else clauses k [] (reify p) ++ clauses k [] (reify q).
+Definition pgreater (p q : poly) : poly :=
+  if Nat.leb most_clauses (length (clauses 1 [] (reify p)) * length (clauses 1 [] (reify q))) then held greater [p; q] else
+  let yes := both 1 p q in
+  match fold_right added [] yes with
+  | [[e]] =>
+      if same e (literal 1 [] (reify p)) then p else if same e (literal 1 [] (reify q)) then q
+      else of_value yes (both (-1) p q)
+  | _ => of_value yes (both (-1) p q)
   end.
 
 (** Rounding keeps the order, and whole numbers. *)
 Definition rounded_literal (e : expr) : expr :=
   if integral e then e
   else if Qle_bool 0 (leading_of e) then Fn rounding (Cons e Nil)
-  else literal (-1) (Fn rounding (Cons (literal (-1) e) Nil)).
+  else literal (-1) [] (Fn rounding (Cons (literal (-1) [] e) Nil)).
 Definition rounded_clauses (cs : list clause) : list clause :=
   map (fun c => fold_right entered [] (map rounded_literal c)) cs.
 Definition pround (p : poly) : poly :=
   if integral (reify p) then p else
-  match clauses 1 (reify p) with
+  match clauses 1 [] (reify p) with
   | [[_]] => signed rounding p
-  | yes => of_value (rounded_clauses yes) (rounded_clauses (clauses (-1) (reify p)))
+  | yes => of_value (rounded_clauses yes) (rounded_clauses (clauses (-1) [] (reify p)))
   end.
 
 (** A number of a type is rounded already. *)
@@ -230,7 +238,7 @@ Definition direct (f : Z) (ps : list poly) : poly :=
       else if odd f || symmetric f then signed f p
       else if settling f then psettled f p
       else held f ps
-  | [p; q] => if Z.eqb f greater then pgreatest p q else held f ps
+  | [p; q] => if Z.eqb f greater then pgreater p q else held f ps
   | _ => held f ps
   end.
 Fixpoint each_case (f : list poly -> poly) (before ps : list poly) : poly :=
@@ -492,24 +500,35 @@ Proof.
 Qed.
 
 Notation times k x := (mul (num k) x).
-Lemma literal_is I k e : def I e -> def I (literal k e) /\ den I (literal k e) = times k (den I e).
+Lemma term_of_is I e : def I e -> ok_m I (snd (term_of e)) /\ times (fst (term_of e)) (den_m I (snd (term_of e))) = den I e.
 Proof.
-  assert (Plain : forall e, def I e -> def I (if Qeq_bool k 1 then e else Mul (Num k) e) /\
-    den I (if Qeq_bool k 1 then e else Mul (Num k) e) = times k (den I e)).
-  { intros d D. destruct (Qeq_bool k 1) eqn:E; [| split; [now split | reflexivity]].
-    apply Qeq_bool_eq in E. split; [exact D |]. rewrite (num_eq A _ _ E), num_1. ring. }
-  induction e; intros D; try (now apply Plain).
-  - split; [exact Logic.I |]. cbn. now rewrite num_red, num_mult.
-  - destruct D as [D D']. destruct (IHe1 D) as [N E], (IHe2 D') as [N' E']. cbn. rewrite E, E'. split; [now split | ring].
-  - destruct e1; try (now apply Plain). destruct D as [_ D].
-    assert (Rest : let d := Qred (k * q) in def I (if Qeq_bool d 1 then e2 else Mul (Num d) e2) /\
-      den I (if Qeq_bool d 1 then e2 else Mul (Num d) e2) = times k (mul (num q) (den I e2))).
-    { cbv zeta. assert (S : num (Qred (k * q)) = mul (num k) (num q) :> A) by now rewrite num_red, num_mult.
-      destruct (Qeq_bool (Qred (k * q)) 1) eqn:E.
-      - split; [exact D |]. apply Qeq_bool_eq in E. rewrite (num_eq A _ _ E), num_1 in S.
-        transitivity (mul one (den I e2)); [ring | rewrite S; ring].
-      - split; [now split |]. cbn. rewrite S. ring. }
-    destruct e2; try exact Rest. split; [exact Logic.I |]. cbn. rewrite num_red, !num_mult. ring.
+  assert (Plain : forall e, def I e -> ok_m I (factors e) /\ times 1 (den_m I (factors e)) = den I e).
+  { intros d D. destruct (factors_is In I d D) as [O E]. split; [exact O |]. rewrite E, num_1. ring. }
+  intros D. destruct e; try (now apply Plain).
+  - split; [exact Logic.I |]. cbn. ring.
+  - destruct e1; try (now apply Plain). destruct D as [_ D]. destruct (factors_is In I e2 D) as [O E].
+    split; [exact O |]. cbn. now rewrite E.
+Qed.
+Lemma terms_is I e : def I e -> is_p I (terms e) (den I e).
+Proof.
+  assert (One : forall e, def I e -> is_p I [term_of e] (den I e)).
+  { intros d D. destruct (term_of_is I d D) as [O E]. destruct (term_of d) as [c m]. cbn [fst snd] in *.
+    rewrite <- E. now apply term_is. }
+  induction e; intros D; try (now apply One). destruct D as [D D']. destruct (term_of_is I e1 D) as [O E], (IHe2 D') as [O' E'].
+  cbn [terms]. destruct (term_of e1) as [c m]. cbn [fst snd] in *. split; [now split |].
+  cbn. now rewrite E', E.
+Qed.
+Lemma literal_is I k r e : ok_m I r -> def I e ->
+  def I (literal k r e) /\ den I (literal k r e) = mul (mul (num k) (den_m I r)) (den I e).
+Proof.
+  intros O D. assert (G : def I (reify (pscale k r (terms e))) /\
+    den I (reify (pscale k r (terms e))) = mul (mul (num k) (den_m I r)) (den I e)).
+  { apply (reify_is In I). apply pscale_is; [now split | now apply terms_is]. }
+  destruct e; try exact G. destruct r; try exact G. split; [exact Logic.I |]. cbn. rewrite num_red, num_mult. ring.
+Qed.
+Lemma plain_literal_is I k e : def I e -> def I (literal k [] e) /\ den I (literal k [] e) = times k (den I e).
+Proof.
+  intros D. destruct (literal_is I k [] e Logic.I D) as [D' E]. split; [exact D' |]. rewrite E. cbn. ring.
 Qed.
 Definition is_c I (c : clause) (x : A) : Prop := Forall (def I) c /\ top I c = Some x.
 Inductive is_cs I : list clause -> A -> Prop :=
@@ -541,9 +560,9 @@ Proof.
   assert (Low : forall k, d = Num k -> Qle_bool k 0 && nonneg e = true -> larger (den I d) (den I e) = den I e).
   { intros k -> C. apply andb_prop in C as [K C]. apply Qle_bool_iff in K. apply Neg; [now apply (nonneg_is In e I) |].
     cbn. rewrite <- num_opp. apply num_nn. now apply (Qopp_le_compat k 0). }
-  assert (High : forall k, e = Num k -> Qle_bool 0 k && nonneg (literal (-1) d) = true ->
+  assert (High : forall k, e = Num k -> Qle_bool 0 k && nonneg (literal (-1) [] d) = true ->
     larger (den I d) (den I e) = den I e).
-  { intros k -> C. apply andb_prop in C as [K C]. apply Qle_bool_iff in K. destruct (literal_is I (-1) d D) as [D' L].
+  { intros k -> C. apply andb_prop in C as [K C]. apply Qle_bool_iff in K. destruct (plain_literal_is I (-1) d D) as [D' L].
     apply Neg; [now apply num_nn |]. pose proof (nonneg_is In _ I C D') as N. rewrite L, num_minus in N.
     now replace (opp (den I d)) with (mul (opp one) (den I d)) by ring. }
   destruct d as [k | | | | | | | | | | | | |]; [now apply (Low k) | ..];
@@ -591,40 +610,72 @@ Proof.
   rewrite larger_smaller. apply app_cs; [now apply map_cs | exact IH].
 Qed.
 
-Lemma literal_cs I k e : def I e -> is_cs I [[literal k e]] (times k (den I e)).
-Proof. intros D. destruct (literal_is I k e D) as [L E]. constructor. split; [auto | cbn; now rewrite E]. Qed.
-Lemma scaled_larger k (x y : A) : 0 <= k -> larger (times k x) (times k y) = times k (larger x y).
-Proof. intros L. now apply greater_scaled, num_nn. Qed.
-Lemma scaled_smaller k (x y : A) : k <= 0 -> smaller (times k x) (times k y) = times k (larger x y).
+Notation scale I k r x := (mul (mul (num k) (den_m I r)) x).
+Lemma literal_cs I k r e : ok_m I r -> def I e -> is_cs I [[literal k r e]] (scale I k r (den I e)).
+Proof. intros O D. destruct (literal_is I k r e O D) as [L E]. constructor. split; [auto | cbn; now rewrite E]. Qed.
+Lemma scaled_larger (k x y : A) : nn k -> larger (mul k x) (mul k y) = mul k (larger x y).
+Proof. apply greater_scaled. Qed.
+Lemma scaled_smaller (k x y : A) : nn (opp k) -> smaller (mul k x) (mul k y) = mul k (larger x y).
 Proof.
-  intros L. unfold smaller. assert (N : forall z : A, opp (times k z) = times (- k) z) by (intros; rewrite num_opp; ring).
-  rewrite !N, scaled_larger; [rewrite num_opp; ring |]. apply (Qopp_le_compat k 0) in L. exact L.
+  intros L. unfold smaller. assert (N : forall z : A, opp (mul k z) = mul (opp k) z) by (intros; ring).
+  rewrite !N, scaled_larger by exact L. ring.
 Qed.
-Lemma clauses_is I e : def I e -> forall k, is_cs I (clauses k e) (times k (den I e)).
+Definition scales I (r : mono) : Prop := ok_m I r /\ nn (den_m I r).
+Lemma scales_more I r e : scales I r -> def I e -> nonneg e = true -> scales I (mmul (factors e) r) /\
+  den_m I (mmul (factors e) r) = mul (den I e) (den_m I r).
 Proof.
-  assert (H : forall e : expr, (def I e -> forall k, is_cs I (clauses k e) (times k (den I e))) /\
+  intros [O P] D H. destruct (mmul_is In I (factors e) r _ _ (factors_is In I e D) (conj O eq_refl)) as [O' E].
+  split; [split; [exact O' |] | exact E]. rewrite E. apply nn_mul; [now apply (nonneg_is In e I) | exact P].
+Qed.
+Lemma clauses_is I e : def I e -> forall k r, scales I r -> is_cs I (clauses k r e) (scale I k r (den I e)).
+Proof.
+  assert (H : forall e : expr, (def I e -> forall k r, scales I r -> is_cs I (clauses k r e) (scale I k r (den I e))) /\
     match e return Prop with
-    | Cons b Nil => def I b -> forall k, is_cs I (clauses k b) (times k (den I b))
-    | Cons a (Cons b Nil) => def I a /\ def I b -> forall k, is_cs I
-        (if Qle_bool 0 k then flat_map (fun c => map (joined c) (clauses k b)) (clauses k a) else clauses k a ++ clauses k b)
-        (times k (larger (den I a) (den I b)))
+    | Cons b Nil => def I b -> forall k r, scales I r -> is_cs I (clauses k r b) (scale I k r (den I b))
+    | Cons a (Cons b Nil) => def I a /\ def I b -> forall k r, scales I r -> is_cs I
+        (if Qle_bool 0 k then flat_map (fun c => map (joined c) (clauses k r b)) (clauses k r a) else clauses k r a ++ clauses k r b)
+        (scale I k r (larger (den I a) (den I b)))
     | _ => True
     end).
-  { clear e. induction e; (split; [try (intros D r; exact (literal_cs I r _ D)) | try exact Logic.I]).
-    - destruct e2; try exact Logic.I; [apply IHe1 |]. destruct e2_2; try exact Logic.I. intros [D D'] k.
-      pose proof (proj1 IHe1 D k) as H. pose proof (proj2 IHe2 D' k) as K. destruct (Qle_bool 0 k) eqn:S.
-      + apply Qle_bool_iff in S. rewrite <- scaled_larger by exact S. now apply product_cs.
+  { clear e. induction e; (split; [try (intros D k r R; exact (literal_cs I k r _ (proj1 R) D)) | try exact Logic.I]).
+    - destruct e2; try exact Logic.I; [apply IHe1 |]. destruct e2_2; try exact Logic.I. intros [D D'] k r R.
+      pose proof (proj1 IHe1 D k r R) as H. pose proof (proj2 IHe2 D' k r R) as K. destruct (Qle_bool 0 k) eqn:S.
+      + apply Qle_bool_iff in S. rewrite <- scaled_larger; [now apply product_cs |].
+        apply nn_mul; [now apply num_nn | apply R].
       + assert (L : k <= 0).
         { destruct (Qlt_le_dec 0 k) as [G | G]; auto. apply Qlt_le_weak, Qle_bool_iff in G. congruence. }
-        rewrite <- scaled_smaller by exact L. now apply app_cs.
-    - intros D k. destruct e1; try (exact (literal_cs I k _ D)). cbn [clauses].
-      destruct (is_greater e2) eqn:C; [| exact (literal_cs I k _ D)].
-      destruct D as [_ D]. pose proof (proj1 IHe2 D (Qred (k * q))) as H. rewrite num_red, num_mult in H.
-      replace (times k (den I (Mul (Num q) e2))) with (mul (mul (num k) (num q)) (den I e2)); [exact H |]. cbn. ring.
-    - intros D k. cbn [clauses]. destruct e; try (exact (literal_cs I k _ D)). destruct e2; try (exact (literal_cs I k _ D)).
-      destruct e2_2; try (exact (literal_cs I k _ D)). destruct (Z.eqb_spec f greater) as [-> |]; [| exact (literal_cs I k _ D)].
-      apply IHe. destruct D as [(D & D' & _) _]. now split. }
+        rewrite <- scaled_smaller; [now apply app_cs |].
+        replace (opp (mul (num k) (den_m I r))) with (mul (num (- k)) (den_m I r)) by (rewrite num_opp; ring).
+        apply nn_mul; [apply num_nn; now apply (Qopp_le_compat k 0) | apply R].
+    - intros D k r R. destruct D as [D D']. cbn [clauses].
+      assert (Rest : is_cs I (if is_greater e1 && nonneg e2 then clauses k (mmul (factors e2) r) e1
+        else if nonneg e1 then clauses k (mmul (factors e1) r) e2 else [[literal k r (Mul e1 e2)]])
+        (scale I k r (den I (Mul e1 e2)))).
+      { destruct (is_greater e1 && nonneg e2) eqn:C; [| destruct (nonneg e1) eqn:N].
+        - apply andb_prop in C as [_ N]. destruct (scales_more I r e2 R D' N) as [R' E].
+          pose proof (proj1 IHe1 D k _ R') as H. rewrite E in H.
+          replace (scale I k r (den I (Mul e1 e2))) with (mul (mul (num k) (mul (den I e2) (den_m I r))) (den I e1)); [exact H |].
+          cbn. ring.
+        - destruct (scales_more I r e1 R D N) as [R' E]. pose proof (proj1 IHe2 D' k _ R') as H. rewrite E in H.
+          replace (scale I k r (den I (Mul e1 e2))) with (mul (mul (num k) (mul (den I e1) (den_m I r))) (den I e2)); [exact H |].
+          cbn. ring.
+        - apply literal_cs; [apply R | now split]. }
+      destruct e1; try exact Rest. pose proof (proj1 IHe2 D' (Qred (k * q)) r R) as H. rewrite num_red, num_mult in H.
+      replace (scale I k r (den I (Mul (Num q) e2))) with (mul (mul (mul (num k) (num q)) (den_m I r)) (den I e2)); [exact H |].
+      cbn. ring.
+    - intros D k r R. cbn [clauses]. destruct e; try (exact (literal_cs I k r _ (proj1 R) D)).
+      destruct e2; try (exact (literal_cs I k r _ (proj1 R) D)).
+      destruct e2_2; try (exact (literal_cs I k r _ (proj1 R) D)).
+      destruct (Z.eqb_spec f greater) as [-> |]; [| exact (literal_cs I k r _ (proj1 R) D)].
+      apply IHe; [| exact R]. destruct D as [(D & D' & _) _]. now split. }
   apply H.
+Qed.
+Lemma scales_none I : scales I [].
+Proof. split; [exact Logic.I | apply above_one]. Qed.
+Lemma plain_clauses_is I k e : def I e -> is_cs I (clauses k [] e) (times k (den I e)).
+Proof.
+  intros D. pose proof (clauses_is I e D k [] (scales_none I)) as H.
+  replace (times k (den I e)) with (scale I k [] (den I e)); [exact H |]. cbn. ring.
 Qed.
 
 Lemma within_is I c d x y : is_c I c x -> is_c I d y -> within c d = true -> larger x y = y.
@@ -706,11 +757,11 @@ End Replaced.
 Lemma of_clauses_is I cs x : is_cs I cs x -> is_p I (of_clauses cs) x.
 Proof.
   intros H. assert (General : is_p I (opposite (atom (greatest_of
-    (fold_right entered [] (map (fun c => literal (-1) (greatest_of c)) cs))))) x).
+    (fold_right entered [] (map (fun c => literal (-1) [] (greatest_of c)) cs))))) x).
   { replace x with (opp (opp x)) by ring. apply opposite_is.
-    assert (G : is_c I (fold_right entered [] (map (fun c => literal (-1) (greatest_of c)) cs)) (opp x)).
+    assert (G : is_c I (fold_right entered [] (map (fun c => literal (-1) [] (greatest_of c)) cs)) (opp x)).
     { induction H as [c x C | c cs x y C _ IH]; cbn [map fold_right]; destruct (greatest_of_is I c x C) as [D E];
-        destruct (literal_is I (-1) _ D) as [L E']; rewrite E, num_minus_times in E'.
+        destruct (plain_literal_is I (-1) _ D) as [L E']; rewrite E, num_minus_times in E'.
       - cbn [entered existsb filter placed_in]. split; [auto | cbn; now rewrite E'].
       - destruct IH as [F S]. destruct (entered_is I _ _ L F) as [F' S']. split; [exact F' |].
         rewrite S', S, E'. cbn. unfold smaller. now rewrite opp_opp. }
@@ -727,55 +778,35 @@ Proof.
   intros [H K]. apply all_added_is, of_clauses_is in H. apply all_added_is, of_clauses_is, opposite_is in K.
   rewrite opp_opp in K. unfold of_both. cbv zeta. destruct (cmp _ _); [exact H | exact H | exact K].
 Qed.
-Lemma smaller_scaled k (x y : A) : 0 <= k -> smaller (times k x) (times k y) = times k (smaller x y).
+Lemma smaller_scaled (k x y : A) : nn k -> smaller (mul k x) (mul k y) = mul k (smaller x y).
 Proof.
-  intros L. unfold smaller. assert (N : forall z : A, opp (times k z) = times k (opp z)) by (intros; ring).
+  intros L. unfold smaller. assert (N : forall z : A, opp (mul k z) = mul k (opp z)) by (intros; ring).
   rewrite !N, scaled_larger by exact L. ring.
 Qed.
-Lemma in_units_is I u cs x : 0 < u -> is_cs I cs x -> is_cs I (in_units u cs) (times (/ u) x).
+Lemma in_units_is I k r cs x : 0 <= k -> scales I r -> is_cs I cs x -> is_cs I (in_units k r cs) (scale I k r x).
 Proof.
-  intros P H. assert (L : 0 <= / u) by now apply Qlt_le_weak, Qinv_lt_0_compat.
-  apply (replaced_cs I (literal (/ u)) (fun x => times (/ u) x)); auto.
+  intros P [O R] H. assert (L : nn (mul (num k) (den_m I r))) by (apply nn_mul; [now apply num_nn | exact R]).
+  apply (replaced_cs I (literal k r) (fun x => scale I k r x)); auto.
   - intros e D. now apply literal_is.
   - intros y z. symmetry. now apply scaled_larger.
   - intros y z. symmetry. now apply smaller_scaled.
 Qed.
-Lemma of_value_is I yes no x : both_cs I yes no x -> is_p I (of_value yes no) x.
+Lemma both_in_units I k r yes no x : 0 <= k -> scales I r -> both_cs I yes no x ->
+  both_cs I (in_units k r yes) (in_units k r no) (scale I k r x).
 Proof.
-  intros B. unfold of_value. set (u := unit yes). destruct (Qle_bool u 0 || Qeq_bool u 1) eqn:U; [now apply of_both_is |].
-  apply orb_false_iff in U as [U _]. apply positive_bool in U. destruct B as [Y N].
-  assert (H : is_p I (of_both (in_units u yes) (in_units u no)) (times (/ u) x)).
-  { apply of_both_is. split; [now apply in_units_is |].
-    replace (opp (times (/ u) x)) with (times (/ u) (opp x)) by ring. now apply in_units_is. }
-  replace x with (mul (mul (num u) one) (times (/ u) x)); [apply pscale_is; [now split | exact H] |].
+  intros P R [Y N]. split; [now apply in_units_is |].
+  replace (opp (scale I k r x)) with (scale I k r (opp x)) by ring. now apply in_units_is.
+Qed.
+Lemma of_units_is I yes no x : both_cs I yes no x -> is_p I (of_units yes no) x.
+Proof.
+  intros B. unfold of_units. set (u := unit yes). destruct (Qle_bool u 0 || Qeq_bool u 1) eqn:U; [now apply of_both_is |].
+  apply orb_false_iff in U as [U _]. apply positive_bool in U.
+  assert (L : 0 <= / u) by now apply Qlt_le_weak, Qinv_lt_0_compat.
+  pose proof (of_both_is I _ _ _ (both_in_units I (/ u) [] yes no x L (scales_none I) B)) as H.
+  replace x with (mul (mul (num u) one) (scale I (/ u) [] x)); [apply pscale_is; [now split | exact H] |]. cbn.
   transitivity (mul (mul (num u) (num (/ u))) x); [ring |]. rewrite <- num_mult.
   rewrite (num_eq A (u * / u) 1) by (apply Qmult_inv_r; now apply positive_apart). rewrite num_1. ring.
 Qed.
-Lemma only_cs I e x : is_cs I [[e]] x -> den I e = x.
-Proof.
-  intros H. inversion H as [c' x' [_ S] | ? ? ? ? ? N]; [| inversion N]. cbn in S. now injection S.
-Qed.
-Lemma times_one (x : A) : times 1 x = x.
-Proof. rewrite num_1. ring. Qed.
-Lemma both_is I p q x y : is_p I p x -> is_p I q y -> both_cs I (both 1 p q) (both (-1) p q) (larger x y).
-Proof.
-  intros P Q. destruct (reify_is In I p x P) as [Dp Ep], (reify_is In I q y Q) as [Dq Eq]. unfold both. split; cbn [Qle_bool].
-  - rewrite <- (times_one x), <- (times_one y), <- Ep, <- Eq. apply product_cs; now apply clauses_is.
-  - replace (opp (larger x y)) with (smaller (opp x) (opp y)) by (unfold smaller; now rewrite !opp_opp).
-    rewrite <- Ep, <- Eq, <- !num_minus_times. apply app_cs; now apply clauses_is.
-Qed.
-Lemma pgreater_is I p q x y : is_p I p x -> is_p I q y -> is_p I (pgreater p q) (fn greater [x; y]).
-Proof.
-  intros P Q. unfold pgreater. destruct (Nat.leb _ _); [apply held_is; [auto | exact Logic.I] |]. cbv zeta.
-  change (fn greater [x; y]) with (larger x y). pose proof (both_is I p q x y P Q) as B.
-  destruct (reify_is In I p x P) as [Dp Ep], (reify_is In I q y Q) as [Dq Eq].
-  pose proof (all_added_is I _ _ (proj1 B)) as H. apply of_value_is in B.
-  destruct (fold_right added [] (both 1 p q)) as [| [| e [| d c]] [| c' cs]]; try exact B.
-  destruct (same e (literal 1 (reify p))) eqn:E; [| destruct (same e (literal 1 (reify q))) eqn:E'; [| exact B]].
-  - apply same_eq in E as ->. rewrite <- (only_cs I _ _ H), (proj2 (literal_is I 1 _ Dp)), times_one, Ep. exact P.
-  - apply same_eq in E' as ->. rewrite <- (only_cs I _ _ H), (proj2 (literal_is I 1 _ Dq)), times_one, Eq. exact Q.
-Qed.
-
 Definition sure I (f : factor) : Prop := (def I (fst f) /\ ok (den I (fst f)) (snd f)) /\ above (den I (fst f)).
 Lemma lowest_power_is I f m : sure I f -> Forall (sure I) m -> Forall (sure I) (lowest_power f m).
 Proof.
@@ -801,22 +832,50 @@ Proof.
   transitivity (mul (mul (pw (den I e) q) (pw (den I e) (- q))) (mul (den_m I m) (den_m I (inverted m)))); [ring |].
   rewrite E, pw_inverse by now apply above_ok. ring.
 Qed.
-Lemma app_ok I m k : ok_m I m -> ok_m I k -> ok_m I (m ++ k).
-Proof. intros O K. now apply (app_is In I m k _ _ (conj O eq_refl) (conj K eq_refl)). Qed.
-Lemma pgreatest_is I p q x y : is_p I p x -> is_p I q y -> is_p I (pgreatest p q) (fn greater [x; y]).
+Lemma all_factors_ok I cs x : is_cs I cs x -> ok_m I (all_factors cs).
 Proof.
-  intros P Q. unfold pgreatest.
-  pose proof (denominators_is I _ (app_ok I _ _ (ok_candidates In I p x P) (ok_candidates In I q y Q))) as S.
-  destruct (denominators _) as [| f m]; [now apply pgreater_is |].
-  destruct (inverted_is I _ S) as (O & O' & Am & E). set (k := den_m I (f :: m)) in *. set (l := den_m I (inverted (f :: m))) in *.
-  assert (Scaled : forall p x, is_p I p x -> is_p I (pscale 1 (inverted (f :: m)) p) (mul l x)).
-  { intros r z R. replace (mul l z) with (mul (mul (num 1) l) z) by (rewrite num_1; ring). now apply pscale_is. }
-  assert (Back : forall z, mul k (mul l z) = z).
-  { intros z. transitivity (mul (mul k l) z); [ring | rewrite E; ring]. }
-  rewrite <- (Back x), <- (Back y), greater_scaled by apply Am.
-  replace (mul k (fn greater [mul l x; mul l y])) with (mul (mul (num 1) k) (fn greater [mul l x; mul l y]))
-    by (rewrite num_1; ring).
-  apply pscale_is; [now split |]. apply pgreater_is; now apply Scaled.
+  assert (App : forall m k, ok_m I m -> ok_m I k -> ok_m I (m ++ k)).
+  { intros m k O K. now apply (app_is In I m k _ _ (conj O eq_refl) (conj K eq_refl)). }
+  assert (One : forall c x, is_c I c x -> ok_m I (flat_map (fun e => flat_map snd (terms e)) c)).
+  { intros c y [F _]. induction F as [| e c D F IH]; [exact Logic.I |]. apply App; [| exact IH].
+    exact (ok_candidates In I _ _ (terms_is I e D)). }
+  induction 1 as [c x C | c cs x y C _ IH]; cbn; [rewrite app_nil_r; now apply (One c x) |].
+  apply App; [now apply (One c x) | exact IH].
+Qed.
+Lemma of_value_is I yes no x : both_cs I yes no x -> is_p I (of_value yes no) x.
+Proof.
+  intros B. unfold of_value. pose proof (denominators_is I _ (all_factors_ok I yes x (proj1 B))) as S.
+  destruct (denominators _) as [| f m]; [now apply of_units_is |].
+  destruct (inverted_is I _ S) as (O & O' & Am & E). set (n := f :: m) in *.
+  assert (R : scales I (inverted n)).
+  { split; [exact O' |]. apply (nn_divided (den_m I n)); try apply Am. rewrite E. apply above_one. }
+  pose proof (of_units_is I _ _ _ (both_in_units I 1 (inverted n) yes no x ltac:(discriminate) R B)) as H.
+  replace x with (mul (mul (num 1) (den_m I n)) (scale I 1 (inverted n) x)); [apply pscale_is; [now split | exact H] |].
+  rewrite num_1. transitivity (mul (mul (den_m I n) (den_m I (inverted n))) x); [ring |]. rewrite E. ring.
+Qed.
+Lemma only_cs I e x : is_cs I [[e]] x -> den I e = x.
+Proof.
+  intros H. inversion H as [c' x' [_ S] | ? ? ? ? ? N]; [| inversion N]. cbn in S. now injection S.
+Qed.
+Lemma times_one (x : A) : times 1 x = x.
+Proof. rewrite num_1. ring. Qed.
+Lemma both_is I p q x y : is_p I p x -> is_p I q y -> both_cs I (both 1 p q) (both (-1) p q) (larger x y).
+Proof.
+  intros P Q. destruct (reify_is In I p x P) as [Dp Ep], (reify_is In I q y Q) as [Dq Eq]. unfold both. split; cbn [Qle_bool].
+  - rewrite <- (times_one x), <- (times_one y), <- Ep, <- Eq. apply product_cs; now apply plain_clauses_is.
+  - replace (opp (larger x y)) with (smaller (opp x) (opp y)) by (unfold smaller; now rewrite !opp_opp).
+    rewrite <- Ep, <- Eq, <- !num_minus_times. apply app_cs; now apply plain_clauses_is.
+Qed.
+Lemma pgreater_is I p q x y : is_p I p x -> is_p I q y -> is_p I (pgreater p q) (fn greater [x; y]).
+Proof.
+  intros P Q. unfold pgreater. destruct (Nat.leb _ _); [apply held_is; [auto | exact Logic.I] |]. cbv zeta.
+  change (fn greater [x; y]) with (larger x y). pose proof (both_is I p q x y P Q) as B.
+  destruct (reify_is In I p x P) as [Dp Ep], (reify_is In I q y Q) as [Dq Eq].
+  pose proof (all_added_is I _ _ (proj1 B)) as H. apply of_value_is in B.
+  destruct (fold_right added [] (both 1 p q)) as [| [| e [| d c]] [| c' cs]]; try exact B.
+  destruct (same e (literal 1 [] (reify p))) eqn:E; [| destruct (same e (literal 1 [] (reify q))) eqn:E'; [| exact B]].
+  - apply same_eq in E as ->. rewrite <- (only_cs I _ _ H), (proj2 (plain_literal_is I 1 _ Dp)), times_one, Ep. exact P.
+  - apply same_eq in E' as ->. rewrite <- (only_cs I _ _ H), (proj2 (plain_literal_is I 1 _ Dq)), times_one, Eq. exact Q.
 Qed.
 
 (** *** Rounding *)
@@ -835,9 +894,9 @@ Proof.
   unfold rounded_literal. destruct (integral e) eqn:W.
   { split; [exact D |]. symmetry. now apply round_whole, integral_is. }
   destruct (Qle_bool 0 (leading_of e)); [now split; [apply Plain |] |].
-  destruct (literal_is I (-1) e D) as [D' E]. destruct (literal_is I (-1) _ (Plain _ D')) as [D'' E''].
+  destruct (plain_literal_is I (-1) e D) as [D' E]. destruct (plain_literal_is I (-1) _ (Plain _ D')) as [D'' E''].
   split; [exact D'' |]. rewrite E''. rewrite num_minus_times in *.
-  change (opp (round (den I (literal (-1) e))) = round (den I e)). rewrite E, round_opp. ring.
+  change (opp (round (den I (literal (-1) [] e))) = round (den I e)). rewrite E, round_opp. ring.
 Qed.
 Lemma rounded_clauses_is I cs x : is_cs I cs x -> is_cs I (rounded_clauses cs) (round x).
 Proof. apply replaced_cs; [apply rounded_is | apply round_larger | apply round_smaller]. Qed.
@@ -846,11 +905,11 @@ Proof.
   intros P. destruct (reify_is In I p x P) as [D E]. unfold pround. destruct (integral (reify p)) eqn:W.
   { change (is_p I p (round x)). rewrite round_whole; [exact P |]. rewrite <- E. now apply integral_is. }
   assert (S : is_p I (signed rounding p) (fn rounding [x])) by now apply signed_is.
-  assert (B : both_cs I (rounded_clauses (clauses 1 (reify p))) (rounded_clauses (clauses (-1) (reify p))) (round x)).
+  assert (B : both_cs I (rounded_clauses (clauses 1 [] (reify p))) (rounded_clauses (clauses (-1) [] (reify p))) (round x)).
   { split; [| rewrite <- round_opp]; apply rounded_clauses_is; rewrite <- E.
-    - rewrite <- (times_one (den I (reify p))). now apply clauses_is.
-    - rewrite <- num_minus_times. now apply clauses_is. }
-  apply of_value_is in B. destruct (clauses 1 (reify p)) as [| [| e [| d c]] [| c' cs]]; exact B || exact S.
+    - rewrite <- (times_one (den I (reify p))). now apply plain_clauses_is.
+    - rewrite <- num_minus_times. now apply plain_clauses_is. }
+  apply of_value_is in B. destruct (clauses 1 [] (reify p)) as [| [| e [| d c]] [| c' cs]]; exact B || exact S.
 Qed.
 
 Lemma psettled_is I f p x : settling f = true -> is_p I p x -> is_p I (psettled f p) (fn f [x]).
@@ -877,7 +936,7 @@ Proof.
     destruct (Z.eqb_spec f rounding) as [-> |]; [now apply pround_is |].
     destruct (odd f || symmetric f) eqn:S; [now apply signed_is |].
     destruct (settling f) eqn:T; [now apply psettled_is | exact Held].
-  - destruct (Z.eqb_spec f greater) as [-> |]; [now apply pgreatest_is | exact Held].
+  - destruct (Z.eqb_spec f greater) as [-> |]; [now apply pgreater_is | exact Held].
 Qed.
 Lemma each_case_is I (f : list poly -> poly) (g : list A -> A) :
   (forall ps xs, Forall2 (is_p I) ps xs -> is_p I (f ps) (g xs)) ->
