@@ -19,7 +19,6 @@ Definition cleared (e : expr) (l : Q) (p : poly) : poly :=
   fold_right (fun t r =>
     padd (pmul [(fst t, without e (snd t))] (grown e (exponent e (snd t) - l))) r) [] p.
 
-Definition is_sum (e : expr) : bool := match e with Add _ _ => true | _ => false end.
 Fixpoint denominator (fs : mono) (p : poly) : option (expr * Q) :=
   match fs with
   | [] => None

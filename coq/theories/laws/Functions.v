@@ -178,14 +178,14 @@ Definition of_units (yes no : list clause) : poly :=
   let u := unit yes in
   if Qle_bool u 0 || Qeq_bool u 1 then of_both yes no
   else pscale u [] (of_both (in_units (/ u) [] yes) (in_units (/ u) [] no)).
-(** Positive denominators leave the greatest of values. *)
+(** Positive denominators that are no sums leave the greatest of values. *)
 Fixpoint lowest_power (f : factor) (m : mono) : mono :=
   match m with
   | [] => [f]
   | g :: m => if same (fst f) (fst g) then (if Qle_bool (snd f) (snd g) then f else g) :: m else g :: lowest_power f m
   end.
 Definition denominators (m : mono) : mono :=
-  fold_right lowest_power [] (filter (fun f => negative (snd f) && positive_f f) m).
+  fold_right lowest_power [] (filter (fun f => negb (is_sum (fst f)) && negative (snd f) && positive_f f) m).
 Definition inverted (m : mono) : mono := map (fun f => (fst f, - snd f)) m.
 Definition all_factors (cs : list clause) : mono := flat_map (fun c => flat_map (fun e => flat_map snd (terms e)) c) cs.
 Definition of_value (yes no : list clause) : poly :=
@@ -816,7 +816,7 @@ Qed.
 Lemma denominators_is I m : ok_m I m -> Forall (sure I) (denominators m).
 Proof.
   unfold denominators. induction m as [| [e q] m IH]; cbn [filter]; [constructor |]. intros [[D K] O].
-  destruct (negative _ && positive_f _) eqn:C; [| now apply IH]. apply andb_prop in C as [_ C].
+  destruct (_ && positive_f _) eqn:C; [| now apply IH]. apply andb_prop in C as [_ C].
   cbn [fold_right]. apply lowest_power_is; [| now apply IH]. split; [now split |]. now apply (positive_f_is In I e q).
 Qed.
 Lemma inverted_is I m : Forall (sure I) m -> ok_m I m /\ ok_m I (inverted m) /\ above (den_m I m) /\

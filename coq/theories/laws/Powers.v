@@ -55,6 +55,7 @@ Definition power_of_number (c q : Q) : Q * mono :=
 
 (** ** What the terms of a sum have in common *)
 
+Definition is_sum (e : expr) : bool := match e with Add _ _ => true | _ => false end.
 Definition is_exp (e : expr) : bool := match e with Exp _ => true | _ => false end.
 Fixpoint divide_m (e : expr) (a : Q) (m : mono) : option mono :=
   match m with
