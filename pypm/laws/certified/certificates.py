@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pypm.core.rules import Rules
-from pypm.laws.algebra import Given, Indexed, NoMeaning, Shape
+from pypm.laws.algebra import Given, Indexed, NoMeaning, Scalar, Shape
 from pypm.laws.certified.loops import same_states
 from pypm.laws.certified.raw import Raw, RawAlgebra
 from pypm.laws.contracts import Contracts
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, FormulaValues
+from pypm.laws.operators.orders import ORDERS
 from pypm.laws.prove import equations
 
 __all__ = ["Certificate", "Certificates", "certificates", "written"]
@@ -104,7 +105,7 @@ def written(equation: Equation) -> Iterator[tuple[str, str]]:
 
         return Indexed(shape, at, kind=kind)
 
-    values = FormulaValues(
+    values = _Written(
         algebra,
         lambda form: form,
         algebra.symbol,
@@ -118,6 +119,28 @@ def written(equation: Equation) -> Iterator[tuple[str, str]]:
         for place in formulas.algebra.places(a.shape):
             one, two = a.value(*place), b.value(*place)
             yield from zip(one.sides(two), two.sides(one), strict=True)
+
+
+class _Written(FormulaValues):
+    """Values of formulas as they are written; places in sorted rows are as in proofs."""
+
+    def computed(
+        self, formula: Formula, name: str, operands: Sequence[Given], shape: Shape
+    ) -> Given:
+        """Return the value of a formula, given those of its operands."""
+        if name not in ORDERS:
+            return super().computed(formula, name, operands, shape)
+        proved = formula.value
+        places = proved[1] if isinstance(proved, tuple) else proved
+
+        def at(place: Shape) -> Scalar:
+            return self.symbol(places.value(*place))
+
+        found = Indexed(places.shape, at, kind="whole")
+        if name != "aten.sort":
+            return found
+        row = operands[0]
+        return Indexed(row.shape, lambda p: row.value(places.value(*p)), kind=row.kind), found
 
 
 def _parts(value: Given) -> list[Indexed]:

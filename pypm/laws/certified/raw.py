@@ -217,6 +217,10 @@ class RawAlgebra:
                 return ("read", self._named("read", *of))
             case ("power", key):
                 return self.symbol(of_key(key)).tree
+            case ("read", str(name), *keys):
+                return self.read(name, [of_key(key) for key in keys]).tree
+            case ("indicator", kind, key):
+                return self.function(kind, self.symbol(of_key(key))).tree
             case ("abs", inner):
                 return self.absolute(Raw(self._factor(inner))).tree
             case ("function", name, *keys):
