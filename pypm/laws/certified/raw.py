@@ -77,9 +77,9 @@ class Raw:
     def __add__(self, other: Raw | int) -> Raw:
         one, two = self, _raw(other)
         if one.finite and two.finite and one.is_above != two.is_above:
-            infinite, rest = (one, two) if one.finite == "0" else (two, one)
-            if infinite.finite == "0" and infinite.is_above:
-                return Raw("0", None, (1 - Raw(rest.finite)).words, True)
+            for infinite, finite in ((one, two.finite), (two, one.finite)):
+                if infinite.finite == "0" and infinite.is_above:
+                    return Raw("0", None, (1 - Raw(finite)).words, True)
             one, two = one.as_taken, two.as_taken
             if one.finite and two.finite:
                 raise NoMeaning("an infinity minus another")
@@ -155,10 +155,14 @@ class RawAlgebra:
         if not shape:
             return [of(())]
         first, *rest = shape
+
+        def within(index: Poly) -> Sequence[Raw]:
+            return self.determining(rest, lambda place: of((index, *place)))
+
         return [
             Raw(self._bound("each", names, value.tree))
             for index, names in self._parts(first)
-            for value in self.determining(rest, lambda place, index=index: of((index, *place)))
+            for value in within(index)
         ]
 
     # --- numbers and indices ---
@@ -317,38 +321,31 @@ class RawAlgebra:
 
     def total(self, size: Poly | int, of: Callable[[Poly], Raw]) -> Raw:
         """Return the sum over a dimension."""
-        first, *rest = self._over("sum", size, of)
+        first, *rest = (self._total(of(index), names) for index, names in self._parts(size))
         return sum(rest, first)
 
-    def largest(self, size: Poly | int, of: Callable[[Poly], Raw]) -> Raw:
-        """Return the maximum over a dimension; of one number, it is infinite where all are."""
-        parts = self._over("max", size, of)
-        if len(parts) > 1:
-            return self.function("max", *parts)
-        ((index, names),) = self._parts(size)
-        value = of(index)
-        if value.lower is None or any(
-            _mentions(value.words, f"i{self._named('index', name)}") for name in names
-        ):
-            return parts[0]
-        seen = self._bound("sum", names, value.lower)
-        return Raw(value.words, None, (1 - self.zero(Raw(seen))).tree, False, parts[0].tree)
-
-    def _masked(self, head: str, finite: Tree, words: Tree) -> Tree:
-        """Return what a maximum depends on where values may be infinite."""
-        if head != "max":
+    def _total(self, value: Raw, names: dict[str, Poly]) -> Raw:
+        if value.lower is not None:
             raise NoMeaning("a sum of infinities")
-        return self.function("masked", Raw(finite), Raw(words)).tree
+        return Raw(self._bound("sum", names, value.words))
 
-    def _over(self, head: str, size: Poly | int, of: Callable[[Poly], Raw]) -> list[Raw]:
-        found = []
-        for index, names in self._parts(size):
-            value = of(index)
-            tree = value.words
-            if value.lower is not None:
-                tree = self._masked(head, value.lower, value.words)
-            found.append(Raw(self._bound(head, names, tree)))
-        return found
+    def largest(self, size: Poly | int, of: Callable[[Poly], Raw]) -> Raw:
+        """Return the maximum over a dimension."""
+        parts = [self._largest(of(index), names) for index, names in self._parts(size)]
+        if len(parts) == 1:
+            return parts[0]
+        return self.function("max", *(part.as_taken for part in parts))
+
+    def _largest(self, value: Raw, names: dict[str, Poly]) -> Raw:
+        """Return a maximum; of one number or minus infinity, it is finite where one value is."""
+        if value.lower is None:
+            return Raw(self._bound("max", names, value.words))
+        masked = self.function("masked", Raw(value.lower), Raw(value.words))
+        taken = self._bound("max", names, masked.tree)
+        if any(_mentions(value.words, f"i{self._named('index', name)}") for name in names):
+            return Raw(taken)
+        none = self.zero(Raw(self._bound("sum", names, value.lower)))
+        return Raw(value.words, None, (1 - none).tree, False, taken)
 
     def _parts(self, size: Poly | int) -> Iterator[tuple[Poly, dict[str, Poly]]]:
         return self._indices.indices(size if isinstance(size, Poly) else rational(size))
