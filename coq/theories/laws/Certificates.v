@@ -132,11 +132,37 @@ Definition parts (p : poly) : list expr :=
   map fst (filter (fun f => negb (Qle_bool (snd f) 0)) common) ++
   if Qeq_bool (leading rest) 0 then [] else [base rest].
 Definition facts_of (ds : list expr) : list expr := flat_map (fun d => parts (norm d)) ds.
+(** What an expression is where a comparison with zero holds, which makes a polynomial zero: up to a
+    multiple of that, by which it gets a given leading number *)
+Definition where_zero (t : expr) (z : poly) (aim : poly) (e : expr) : poly :=
+  let yes := sorted (replaced (Fn 1 (Cons t Nil)) (Num 1) e) in
+  if Qeq_bool (leading z) 0 then yes
+  else padd yes (pscale (- (leading (padd yes (opposite aim)) / leading z)) [] z).
+Definition contradicts (t y : expr) : bool := is_nil (where_zero t (sorted t) [] y).
 Definition decided (facts : list expr) (e : expr) : list (expr * expr) :=
-  map (fun t => (Fn 1 (Cons t Nil), Num 0)) (filter (fun t => apart facts (sorted t)) (tests e)) ++
+  map (fun t => (Fn 1 (Cons t Nil), Num 0))
+    (filter (fun t => apart facts (sorted t) || existsb (contradicts t) facts) (tests e)) ++
   map (fun t => (t, Num 1)) (filter (fun e => is_truth (e, 1)) facts).
 Definition decide (facts : list expr) (e : expr) : expr :=
   fold_right (fun t => replaced (fst t) (snd t)) e (decided facts e).
+(** A comparison with zero is left out of what is the same whether it holds or not. *)
+Fixpoint open_tests (e : expr) : list expr :=
+  match e with
+  | Num _ | Size _ | Var _ | Nil | Each _ _ _ _ => []
+  | Read _ a | Exp a | Pow a _ => open_tests a
+  | Fn f a => match a with Cons b Nil => if Z.eqb f 1 then [b] else [] | _ => [] end ++ open_tests a
+  | Cons a b | Add a b | Mul a b => open_tests a ++ open_tests b
+  | Sum v n a | Max v n a => open_tests n ++ filter (fun d => negb (mem v d)) (open_tests a)
+  end.
+Definition zero_of (t : expr) : poly :=
+  match t with
+  | Fn f (Cons y Nil) => if Z.eqb f log then padd (sorted y) (number (-1)) else sorted t
+  | _ => sorted t
+  end.
+Definition without_test (t e : expr) : expr :=
+  let no := sorted (replaced (Fn 1 (Cons t Nil)) (Num 0) e) in
+  if same (reify no) (reify (where_zero t (zero_of t) no e)) then reify no else e.
+Definition merged (e : expr) : expr := fold_left (fun e t => without_test t e) (open_tests e) e.
 (** In a sum, by what divides at its index *)
 Fixpoint decided_within (e : expr) : expr :=
   match e with
@@ -145,7 +171,7 @@ Fixpoint decided_within (e : expr) : expr :=
   | Cons a b => Cons (decided_within a) (decided_within b)
   | Add a b => Add (decided_within a) (decided_within b)
   | Mul a b => Mul (decided_within a) (decided_within b)
-  | Pow a q => Pow (decided_within a) q
+  | Pow a q => Pow (merged (decided_within a)) q
   | Exp a => Exp (decided_within a)
   | Fn f a => Fn f (decided_within a)
   | Sum v n a => let b := decided_within a in Sum v n (decide (facts_of (divisors b)) b)
@@ -463,6 +489,26 @@ Proof.
   induction 1 as [| d ds [D N] _ IH]; [constructor |]. apply Forall_app. split; [| exact IH].
   apply (parts_is I (norm d) (den I d)); [now apply norm_is | exact N].
 Qed.
+Lemma test_is I t c e : den I (Fn 1 (Cons t Nil)) = num c -> def I e ->
+  let r := replaced (Fn 1 (Cons t Nil)) (Num c) e in def I r /\ den I r = den I e.
+Proof.
+  intros E D. destruct (replaced_is (Fn 1 (Cons t Nil)) (Num c) (fun _ => eq_refl) e I) as (D' & E' & _); auto.
+  intros _. split; [exact Logic.I | split; [now rewrite E | reflexivity]].
+Qed.
+Lemma where_zero_is I t z aim e : den I (Fn 1 (Cons t Nil)) = one -> is_p I z zero -> def I e ->
+  is_p I (where_zero t z aim e) (den I e).
+Proof.
+  intros T P D. rewrite <- num_1 in T. destruct (test_is I t 1 e T D) as [D' E]. pose proof (sorted_is Inp _ I D') as S.
+  rewrite E in S. unfold where_zero. destruct (Qeq_bool (leading z) 0); [exact S |].
+  set (k := - (leading _ / leading z)). replace (den I e) with (add (den I e) (mul (mul (num k) one) zero)) by ring.
+  apply padd_is; [exact S |]. apply pscale_is; [now split | exact P].
+Qed.
+Lemma contradicts_is I t y : def I t -> divides I y -> contradicts t y = true -> den I t <> zero.
+Proof.
+  intros Dt [D N] H Z. apply N. pose proof (sorted_is Inp t I Dt) as P. rewrite Z in P.
+  assert (T : den I (Fn 1 (Cons t Nil)) = one) by (change (fn 1 [den I t] = one); rewrite Z; apply fn_of_zero).
+  pose proof (where_zero_is I t (sorted t) [] y T P D) as W. now apply (is_nil_is I _ _ W).
+Qed.
 Definition decides I (t : expr * expr) : Prop :=
   (forall v, mem v (snd t) = false) /\
   (def I (fst t) -> def I (snd t) /\ den I (snd t) = den I (fst t) /\ dens I (snd t) = dens I (fst t)).
@@ -471,7 +517,10 @@ Proof.
   intros F. apply Forall_app. split; apply Forall_forall; intros [t c] M; apply in_map_iff in M as (u & [= <- <-] & M);
     apply filter_In in M as [M H]; (split; [reflexivity |]); cbn [fst snd].
   - intros [[Dt _] _]. split; [exact Logic.I | split; [| reflexivity]]. cbn. rewrite num_0, fn_zero; [reflexivity |].
-    apply (apart_is I facts (sorted u)); auto. now apply sorted_is.
+    apply orb_prop in H as [H | H].
+    + apply (apart_is I facts (sorted u)); auto. now apply sorted_is.
+    + apply existsb_exists in H as (y & My & H). unfold facts_hold in F. rewrite Forall_forall in F.
+      apply (contradicts_is I u y); auto.
   - destruct u; try discriminate. intros _. split; [exact Logic.I | split; [| reflexivity]].
     unfold facts_hold in F. rewrite Forall_forall in F. destruct (F _ M) as [_ N]. cbn. rewrite num_1.
     now destruct (fn_truth A f (dens I u) H) as [Z | Z].
@@ -484,6 +533,54 @@ Proof.
   destruct (replaced_is t c Closed (fold_right (fun t => replaced (fst t) (snd t)) e ts) I T De) as (D' & E' & L').
   split; [exact D' | split; congruence].
 Qed.
+Lemma open_tests_is e : forall I, def I e -> Forall (def I) (open_tests e).
+Proof.
+  assert (Range : forall v n a I, (forall I, def I a -> Forall (def I) (open_tests a)) ->
+    def I n /\ sized (den I n) /\ (forall i, (i < count (den I n))%nat -> def (set I v (at_index i)) a) ->
+    Forall (def I) (filter (fun d => negb (mem v d)) (open_tests a))).
+  { intros v n a I H (_ & [_ P] & K). specialize (H _ (K O P)). apply Forall_forall. intros d M.
+    apply filter_In in M as [M N]. rewrite negb_true_iff in N. rewrite Forall_forall in H. specialize (H d M).
+    now apply def_without in H. }
+  induction e; cbn [open_tests]; intros I D; try (now constructor); try (now apply IHe).
+  - destruct D. apply Forall_app. split; auto.
+  - destruct D. apply Forall_app. split; auto.
+  - destruct D. apply Forall_app. split; auto.
+  - apply IHe, D.
+  - destruct D as [D _]. apply Forall_app. split; [| now apply IHe].
+    destruct e as [| | | | | d l | | | | | | | |]; try constructor. destruct l; try constructor.
+    destruct (Z.eqb_spec f 1) as [-> |]; constructor; [| constructor]. apply D.
+  - apply Forall_app. split; [apply IHe1; apply D | now apply (Range v e1)].
+  - apply Forall_app. split; [apply IHe1; apply D | now apply (Range v e1)].
+Qed.
+Lemma zero_of_is I t : def I t -> den I t = zero -> is_p I (zero_of t) zero.
+Proof.
+  intros D Z. assert (Plain : is_p I (sorted t) zero) by (rewrite <- Z; now apply sorted_is).
+  unfold zero_of. destruct t as [| | | | | | | | | | f a | | |]; try exact Plain.
+  destruct a as [| | | | | y l | | | | | | | |]; try exact Plain. destruct l; try exact Plain.
+  destruct (Z.eqb_spec f log) as [-> |]; [| exact Plain]. destruct D as [[Dy _] K]. specialize (K eq_refl).
+  change (above (den I y)) in K. change (fn log [den I y] = zero) in Z.
+  assert (One : den I y = one) by (rewrite <- (exp_log A (den I y)) by apply K; now rewrite Z, exp_0).
+  replace zero with (add (den I y) (num (-1)) : A).
+  - apply padd_is; [now apply sorted_is | apply number_is].
+  - rewrite One, num_minus. ring.
+Qed.
+Lemma without_test_is I t e : def I t -> def I e -> def I (without_test t e) /\ den I (without_test t e) = den I e.
+Proof.
+  intros Dt D. unfold without_test. destruct (same _ _) eqn:S; [| now split]. apply same_eq in S.
+  destruct (fn_truth A 1 [den I t] eq_refl) as [T | T].
+  - rewrite <- num_0 in T. destruct (test_is I t 0 e T D) as [D' E]. rewrite <- E.
+    apply (reify_is Inp I). now apply sorted_is.
+  - rewrite S. apply (reify_is Inp I). apply where_zero_is; [exact T | | exact D].
+    apply zero_of_is; [exact Dt |]. now apply fn_one.
+Qed.
+Lemma merged_is I e : def I e -> def I (merged e) /\ den I (merged e) = den I e.
+Proof.
+  assert (H : forall ts, Forall (def I) ts -> forall e, def I e ->
+    def I (fold_left (fun e t => without_test t e) ts e) /\ den I (fold_left (fun e t => without_test t e) ts e) = den I e).
+  { induction 1 as [| t ts Dt _ IH]; intros d D; [now split |]. cbn [fold_left].
+    destruct (without_test_is I t d Dt D) as [D' E]. destruct (IH _ D') as [D'' E'']. split; [exact D'' | congruence]. }
+  intros D. exact (H _ (open_tests_is e I D) e D).
+Qed.
 Lemma decided_within_is e : forall I, def I e -> kept I e (decided_within e).
 Proof.
   unfold kept. induction e; intros I D; cbn [decided_within]; try (now repeat split).
@@ -491,7 +588,8 @@ Proof.
   - destruct D as [Da Db]. destruct (IHe1 I Da) as (D1 & E1 & _), (IHe2 I Db) as (D2 & _ & L2). rewrite !dens_cons, E1, L2. now repeat split.
   - destruct D as [Da Db]. destruct (IHe1 I Da) as (D1 & E1 & _), (IHe2 I Db) as (D2 & E2 & _). cbn. rewrite E1, E2. now repeat split.
   - destruct D as [Da Db]. destruct (IHe1 I Da) as (D1 & E1 & _), (IHe2 I Db) as (D2 & E2 & _). cbn. rewrite E1, E2. now repeat split.
-  - destruct D as [Da K]. destruct (IHe I Da) as (D1 & E1 & _). cbn. rewrite E1. now repeat split; try apply K.
+  - destruct D as [Da K]. destruct (IHe I Da) as (D1 & E1 & _). destruct (merged_is I _ D1) as [D2 E2].
+    cbn. rewrite E2, E1. now repeat split; try apply K.
   - destruct (IHe I D) as (D' & E & _). cbn. rewrite E. now repeat split.
   - destruct D as [Da K]. destruct (IHe I Da) as (D1 & _ & L1). rewrite !den_fn, L1.
     split; [split; [exact D1 | now rewrite L1] | now split].

@@ -187,6 +187,7 @@ Proof.
     + apply L. now apply Rmult_lt_0_compat.
   - intros x X. cbn. now destruct (Req_EM_T x 0).
   - cbn. destruct (Req_EM_T 0 0); lra.
+  - intros x. cbn. destruct (Req_EM_T x 0); lra.
   - intros f x O. pose proof O as E. unfold odd in E. apply andb_prop in E as [E _]. apply Z.leb_le in E.
     rewrite !function_other by lia. now apply is_odd.
   - intros f x O. pose proof O as E. unfold symmetric in E. apply andb_prop in E as [E _]. apply Z.leb_le in E.

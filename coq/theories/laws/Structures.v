@@ -112,6 +112,7 @@ Record structure : Type := {
   fn_scaled : forall k x, 0 < k -> fn 0 [mul (num k) x] = fn 0 [x];
   fn_zero : forall x, x <> zero -> fn 1 [x] = zero;
   fn_of_zero : fn 1 [zero] = one;
+  fn_one : forall x, fn 1 [x] = one -> x = zero;
   fn_odd : forall f x, odd f = true -> fn f [opp x] = opp (fn f [x]);
   fn_symmetric : forall f x, symmetric f = true -> fn f [opp x] = fn f [x];
   log_mul : forall x y, nn x -> x <> zero -> nn y -> y <> zero ->
