@@ -115,14 +115,24 @@ Definition apart (facts : list expr) (p : poly) : bool :=
   let (common, rest) := share (flat_map snd p) [] p in
   forallb (apart_f facts) common && negb (Qeq_bool (leading rest) 0) &&
   (positive (base rest) || known facts (base rest)).
-(** What divides, or has a logarithm, at indices that are not bound *)
+(** What divides, or has a logarithm, at indices that are not bound, and not in a branch that may not be
+    taken: those are written with a comparison of a truth value. *)
+Fixpoint has_truth (e : expr) : bool :=
+  match e with Fn f _ => truth f | Add a b | Mul a b => has_truth a || has_truth b | _ => false end.
+Fixpoint branch (e : expr) : bool :=
+  match e with
+  | Fn f (Cons c Nil) => Z.eqb f 0 && has_truth c
+  | Add (Mul c (Num _)) (Num _) => branch c
+  | _ => false
+  end.
 Fixpoint divisors (e : expr) : list expr :=
   match e with
   | Num _ | Size _ | Var _ | Nil => []
   | Read _ a | Exp a => divisors a
   | Fn f a => match a with Cons d Nil => if Z.eqb f log then [d] else [] | _ => [] end ++ divisors a
   | Pow a q => (if negative q then [a] else []) ++ divisors a
-  | Cons a b | Add a b | Mul a b => divisors a ++ divisors b
+  | Mul a b => if branch a then [] else divisors a ++ divisors b
+  | Cons a b | Add a b => divisors a ++ divisors b
   | Sum v n a | Max v n a => divisors n ++ filter (fun d => negb (mem v d)) (divisors a)
   | Each v n a b => divisors n ++ filter (fun d => negb (mem v d)) (divisors a) ++ divisors b
   end.
@@ -135,14 +145,20 @@ Definition facts_of (ds : list expr) : list expr := flat_map (fun d => parts (no
 (** What an expression is where a comparison with zero holds, which makes a polynomial zero: up to a
     multiple of that, by which it gets a given leading number *)
 Definition where_zero (t : expr) (z : poly) (aim : poly) (e : expr) : poly :=
-  let yes := sorted (replaced (Fn 1 (Cons t Nil)) (Num 1) e) in
+  let yes := norm (replaced (Fn 1 (Cons t Nil)) (Num 1) e) in
   if Qeq_bool (leading z) 0 then yes
   else padd yes (pscale (- (leading (padd yes (opposite aim)) / leading z)) [] z).
-Definition contradicts (t y : expr) : bool := is_nil (where_zero t (sorted t) [] y).
+Definition contradicts (t y : expr) : bool := is_nil (where_zero t (norm t) [] y).
 Definition decided (facts : list expr) (e : expr) : list (expr * expr) :=
   map (fun t => (Fn 1 (Cons t Nil), Num 0))
-    (filter (fun t => apart facts (sorted t) || existsb (contradicts t) facts) (tests e)) ++
-  map (fun t => (t, Num 1)) (filter (fun e => is_truth (e, 1)) facts).
+    (filter (fun t => apart facts (norm t) || existsb (contradicts t) facts) (tests e)) ++
+  flat_map (fun y =>
+    match first_truth (sorted y) with
+    | Some (m, _) =>
+        if is_nil (when_false m (sorted y)) then [(m, Num 1)]
+        else if is_nil (when_true m (sorted y)) then [(m, Num 0)] else []
+    | None => []
+    end) facts.
 Definition decide (facts : list expr) (e : expr) : expr :=
   fold_right (fun t => replaced (fst t) (snd t)) e (decided facts e).
 (** A comparison with zero is left out of what is the same whether it holds or not. *)
@@ -154,13 +170,12 @@ Fixpoint open_tests (e : expr) : list expr :=
   | Cons a b | Add a b | Mul a b => open_tests a ++ open_tests b
   | Sum v n a | Max v n a => open_tests n ++ filter (fun d => negb (mem v d)) (open_tests a)
   end.
+(** Where logarithms add up to zero, a product is one. *)
 Definition zero_of (t : expr) : poly :=
-  match t with
-  | Fn f (Cons y Nil) => if Z.eqb f log then padd (sorted y) (number (-1)) else sorted t
-  | _ => sorted t
-  end.
+  let e := pexp (norm t) in
+  if existsb (fun f => is_exp (fst f)) (flat_map snd e) then norm t else padd (norm (reify e)) (number (-1)).
 Definition without_test (t e : expr) : expr :=
-  let no := sorted (replaced (Fn 1 (Cons t Nil)) (Num 0) e) in
+  let no := norm (replaced (Fn 1 (Cons t Nil)) (Num 0) e) in
   if same (reify no) (reify (where_zero t (zero_of t) no e)) then reify no else e.
 Definition merged (e : expr) : expr := fold_left (fun e t => without_test t e) (open_tests e) e.
 (** In a sum, by what divides at its index *)
@@ -174,17 +189,17 @@ Fixpoint decided_within (e : expr) : expr :=
   | Pow a q => Pow (merged (decided_within a)) q
   | Exp a => Exp (decided_within a)
   | Fn f a => Fn f (decided_within a)
-  | Sum v n a => let b := decided_within a in Sum v n (decide (facts_of (divisors b)) b)
+  | Sum v n a => Sum v n (decide (facts_of (divisors a)) (decided_within a))
   | Max v n a => Max v n (decided_within a)
   | Each _ _ _ _ => e
   end.
-Definition settled (facts : list expr) (p : poly) : poly := norm (decided_within (decide facts (reify p))).
+Definition settled (facts : list expr) (e : expr) : expr := decided_within (decide facts e).
 
 Definition rounds : nat := 8.
 Definition difference (a b : expr) : poly := padd (norm a) (pscale (-1) [] (norm b)).
 Definition accepted (a b : expr) : bool :=
-  let d := difference a b in
-  is_zero rounds d || is_zero rounds (settled (facts_of (divisors a ++ divisors b)) d).
+  let facts := facts_of (divisors a ++ divisors b) in
+  is_zero rounds (difference a b) || is_zero rounds (difference (settled facts a) (settled facts b)).
 
 (** ** They are right *)
 Section Denotation.
@@ -456,7 +471,7 @@ Proof.
   induction e; cbn [divisors]; intros I D; try (now constructor); try (now apply IHe).
   - destruct D. apply Forall_app. split; auto.
   - destruct D. apply Forall_app. split; auto.
-  - destruct D. apply Forall_app. split; auto.
+  - destruct D. destruct (branch e1); [constructor |]. apply Forall_app. split; auto.
   - destruct D as [D K]. apply Forall_app. split; [| auto]. destruct (negative q) eqn:N; constructor; [| constructor].
     split; [exact D |]. now apply K, negative_lt.
   - destruct D as [D K]. apply Forall_app. split; [| now apply IHe].
@@ -498,32 +513,43 @@ Qed.
 Lemma where_zero_is I t z aim e : den I (Fn 1 (Cons t Nil)) = one -> is_p I z zero -> def I e ->
   is_p I (where_zero t z aim e) (den I e).
 Proof.
-  intros T P D. rewrite <- num_1 in T. destruct (test_is I t 1 e T D) as [D' E]. pose proof (sorted_is Inp _ I D') as S.
+  intros T P D. rewrite <- num_1 in T. destruct (test_is I t 1 e T D) as [D' E]. pose proof (norm_is Inp _ I D') as S.
   rewrite E in S. unfold where_zero. destruct (Qeq_bool (leading z) 0); [exact S |].
   set (k := - (leading _ / leading z)). replace (den I e) with (add (den I e) (mul (mul (num k) one) zero)) by ring.
   apply padd_is; [exact S |]. apply pscale_is; [now split | exact P].
 Qed.
 Lemma contradicts_is I t y : def I t -> divides I y -> contradicts t y = true -> den I t <> zero.
 Proof.
-  intros Dt [D N] H Z. apply N. pose proof (sorted_is Inp t I Dt) as P. rewrite Z in P.
+  intros Dt [D N] H Z. apply N. pose proof (norm_is Inp t I Dt) as P. rewrite Z in P.
   assert (T : den I (Fn 1 (Cons t Nil)) = one) by (change (fn 1 [den I t] = one); rewrite Z; apply fn_of_zero).
-  pose proof (where_zero_is I t (sorted t) [] y T P D) as W. now apply (is_nil_is I _ _ W).
+  pose proof (where_zero_is I t (norm t) [] y T P D) as W. now apply (is_nil_is I _ _ W).
 Qed.
 Definition decides I (t : expr * expr) : Prop :=
   (forall v, mem v (snd t) = false) /\
   (def I (fst t) -> def I (snd t) /\ den I (snd t) = den I (fst t) /\ dens I (snd t) = dens I (fst t)).
+Lemma decides_truth I m c : def I m -> is_truth (m, 1) = true -> den I m = num c -> decides I (m, Num c).
+Proof.
+  intros D T E. split; [reflexivity |]. intros _. cbn [fst snd]. split; [exact Logic.I |]. split; [now rewrite E |].
+  now destruct m.
+Qed.
 Lemma decided_is I facts e : facts_hold I facts -> Forall (decides I) (decided facts e).
 Proof.
-  intros F. apply Forall_app. split; apply Forall_forall; intros [t c] M; apply in_map_iff in M as (u & [= <- <-] & M);
-    apply filter_In in M as [M H]; (split; [reflexivity |]); cbn [fst snd].
-  - intros [[Dt _] _]. split; [exact Logic.I | split; [| reflexivity]]. cbn. rewrite num_0, fn_zero; [reflexivity |].
+  intros F. unfold facts_hold in F. apply Forall_app. split; apply Forall_forall; intros t M.
+  - apply in_map_iff in M as (u & <- & M). apply filter_In in M as [M H]. split; [reflexivity |]. cbn [fst snd].
+    intros [[Dt _] _]. split; [exact Logic.I | split; [| reflexivity]]. cbn. rewrite num_0, fn_zero; [reflexivity |].
     apply orb_prop in H as [H | H].
-    + apply (apart_is I facts (sorted u)); auto. now apply sorted_is.
-    + apply existsb_exists in H as (y & My & H). unfold facts_hold in F. rewrite Forall_forall in F.
-      apply (contradicts_is I u y); auto.
-  - destruct u; try discriminate. intros _. split; [exact Logic.I | split; [| reflexivity]].
-    unfold facts_hold in F. rewrite Forall_forall in F. destruct (F _ M) as [_ N]. cbn. rewrite num_1.
-    now destruct (fn_truth A f (dens I u) H) as [Z | Z].
+    + apply (apart_is I facts (norm u)); auto. now apply norm_is.
+    + apply existsb_exists in H as (y & My & H). rewrite Forall_forall in F. apply (contradicts_is I u y); auto.
+  - apply in_flat_map in M as (y & My & M). rewrite Forall_forall in F. destruct (F y My) as [Dy N].
+    pose proof (sorted_is Inp y I Dy) as P. destruct (first_truth (sorted y)) as [[m q] |] eqn:T; [| destruct M].
+    destruct (first_truth_is Inp I _ _ m q P T) as [Dm B]. apply find_some in T as [_ T].
+    assert (Z : forall b, is_p I b (den I y) -> is_nil b = true -> False) by (intros b Pb Nb; now apply N, (is_nil_is I b)).
+    destruct (is_nil (when_false m (sorted y))) eqn:Nf; [| destruct (is_nil (when_true m (sorted y))) eqn:Nt; [| destruct M]];
+      (destruct M as [<- | []]); (apply decides_truth; [exact Dm | exact T |]); destruct B as [B | B]; rewrite B.
+    + exfalso. apply (Z _ (when_false_is Inp I m _ _ P B) Nf).
+    + symmetry. apply num_1.
+    + symmetry. apply num_0.
+    + exfalso. apply (Z _ (when_true_is Inp I m _ _ P B) Nt).
 Qed.
 Definition kept I (a b : expr) : Prop := def I b /\ den I b = den I a /\ dens I b = dens I a.
 Lemma decide_is I facts e : facts_hold I facts -> def I e -> kept I e (decide facts e).
@@ -554,22 +580,18 @@ Proof.
 Qed.
 Lemma zero_of_is I t : def I t -> den I t = zero -> is_p I (zero_of t) zero.
 Proof.
-  intros D Z. assert (Plain : is_p I (sorted t) zero) by (rewrite <- Z; now apply sorted_is).
-  unfold zero_of. destruct t as [| | | | | | | | | | f a | | |]; try exact Plain.
-  destruct a as [| | | | | y l | | | | | | | |]; try exact Plain. destruct l; try exact Plain.
-  destruct (Z.eqb_spec f log) as [-> |]; [| exact Plain]. destruct D as [[Dy _] K]. specialize (K eq_refl).
-  change (above (den I y)) in K. change (fn log [den I y] = zero) in Z.
-  assert (One : den I y = one) by (rewrite <- (exp_log A (den I y)) by apply K; now rewrite Z, exp_0).
-  replace zero with (add (den I y) (num (-1)) : A).
-  - apply padd_is; [now apply sorted_is | apply number_is].
-  - rewrite One, num_minus. ring.
+  intros D Z. pose proof (norm_is Inp t I D) as P. rewrite Z in P. unfold zero_of. cbv zeta.
+  destruct (existsb _ _); [exact P |]. pose proof (pexp_is Inp I _ _ P) as E. rewrite exp_0 in E.
+  destruct (reify_is Inp I _ _ E) as [De Ee]. replace zero with (add one (num (-1)) : A).
+  - apply padd_is; [rewrite <- Ee; now apply norm_is | apply number_is].
+  - rewrite num_minus. ring.
 Qed.
 Lemma without_test_is I t e : def I t -> def I e -> def I (without_test t e) /\ den I (without_test t e) = den I e.
 Proof.
   intros Dt D. unfold without_test. destruct (same _ _) eqn:S; [| now split]. apply same_eq in S.
   destruct (fn_truth A 1 [den I t] eq_refl) as [T | T].
   - rewrite <- num_0 in T. destruct (test_is I t 0 e T D) as [D' E]. rewrite <- E.
-    apply (reify_is Inp I). now apply sorted_is.
+    apply (reify_is Inp I). now apply norm_is.
   - rewrite S. apply (reify_is Inp I). apply where_zero_is; [exact T | | exact D].
     apply zero_of_is; [exact Dt |]. now apply fn_one.
 Qed.
@@ -593,36 +615,36 @@ Proof.
   - destruct (IHe I D) as (D' & E & _). cbn. rewrite E. now repeat split.
   - destruct D as [Da K]. destruct (IHe I Da) as (D1 & _ & L1). rewrite !den_fn, L1.
     split; [split; [exact D1 | now rewrite L1] | now split].
-  - destruct D as (Dn & Sz & K). cbv zeta. set (b := decided_within e2) in *. set (c := decide (facts_of (divisors b)) b).
-    assert (B : forall i, (i < count (den I e1))%nat -> kept (set I v (at_index i)) e2 c).
+  - destruct D as (Dn & Sz & K).
+    assert (B : forall i, (i < count (den I e1))%nat ->
+      kept (set I v (at_index i)) e2 (decide (facts_of (divisors e2)) (decided_within e2))).
     { intros i L. destruct (IHe2 _ (K i L)) as (Db & Eb & Lb).
-      destruct (decide_is (set I v (at_index i)) (facts_of (divisors b)) b) as (Dc & Ec & Lc);
-        [now apply facts_of_is, divisors_is | exact Db |]. unfold c. split; [exact Dc | split; congruence]. }
+      destruct (decide_is (set I v (at_index i)) (facts_of (divisors e2)) (decided_within e2)) as (Dc & Ec & Lc);
+        [now apply facts_of_is, divisors_is, K | exact Db |]. split; [exact Dc | split; congruence]. }
     cbn. repeat split; auto; try apply Sz; [intros i L; now apply B |]. apply sum_ext. intros i L. now apply B.
   - destruct D as (Dn & Sz & K). cbn. repeat split; auto; try apply Sz; [intros i L; now apply IHe2, K |].
     apply greatest_ext. intros i L. now apply IHe2, K.
   - split; [exact D | now split].
 Qed.
-Lemma settled_is I facts p x : facts_hold I facts -> is_p I p x -> is_p I (settled facts p) x.
+Lemma settled_is I facts e : facts_hold I facts -> def I e -> def I (settled facts e) /\ den I (settled facts e) = den I e.
 Proof.
-  intros F P. unfold settled. destruct (reify_is Inp I p x P) as [D <-].
-  destruct (decide_is I facts _ F D) as (D' & E' & _). destruct (decided_within_is _ I D') as (D'' & E'' & _).
-  rewrite <- E', <- E''. now apply norm_is.
+  intros F D. destruct (decide_is I facts _ F D) as (D' & E' & _). destruct (decided_within_is _ I D') as (D'' & E'' & _).
+  unfold settled. split; [exact D'' | congruence].
 Qed.
 
-Theorem accepted_equal a b I : accepted a b = true -> def I a -> def I b -> den I a = den I b.
+Lemma difference_is a b I : def I a -> def I b -> is_zero rounds (difference a b) = true -> den I a = den I b.
 Proof.
-  intros H Da Db. unfold accepted, difference in H.
+  intros Da Db H. unfold difference in H.
   assert (P : is_p I (padd (norm a) (pscale (-1) [] (norm b))) (add (den I a) (mul (mul (num (-1)) one) (den I b)))).
   { apply padd_is; [now apply norm_is |]. apply pscale_is; [now split | now apply norm_is]. }
-  assert (Z : add (den I a) (mul (mul (num (-1)) one) (den I b)) = zero).
-  { apply orb_prop in H as [H | H]; [exact (is_zero_is I rounds _ _ P H) |].
-    
-    assert (F : Forall (divides I) (divisors a ++ divisors b)) by (apply Forall_app; split; now apply divisors_is).
-    exact (is_zero_is I rounds _ _ (settled_is I _ _ _ (facts_of_is I _ F) P) H). }
-  clear H. rename Z into H.
-  assert (M : num (-1) = opp (one : A)) by (rewrite <- num_1; apply (num_opp 1)).
-  rewrite M in H. transitivity (add (add (den I a) (mul (mul (opp one) one) (den I b))) (den I b)); [ring |].
-  rewrite H. ring.
+  apply (is_zero_is I rounds _ _ P) in H. rewrite num_minus in H.
+  transitivity (add (add (den I a) (mul (mul (opp one) one) (den I b))) (den I b)); [ring |]. rewrite H. ring.
+Qed.
+Theorem accepted_equal a b I : accepted a b = true -> def I a -> def I b -> den I a = den I b.
+Proof.
+  intros H Da Db. unfold accepted in H. cbv zeta in H. apply orb_prop in H as [H | H]; [now apply difference_is |].
+  assert (F : facts_hold I (facts_of (divisors a ++ divisors b))).
+  { apply facts_of_is, Forall_app. split; now apply divisors_is. }
+  destruct (settled_is I _ a F Da) as [Da' <-], (settled_is I _ b F Db) as [Db' <-]. now apply difference_is.
 Qed.
 End Denotation.

@@ -302,22 +302,23 @@ class RawAlgebra:
         return self.function(name, value)
 
     def choose(self, condition: Raw, yes: Callable[[], Raw], no: Callable[[], Raw]) -> Raw:
-        """Return one of two values, as a sum of both with factors that are 0 or 1."""
+        """Return one of two values, as a sum of both with factors that are 0 or 1; these are
+        compared with zero once more: what divides in one may be zero where it is not taken.
+        """
         if condition.index == 1:
             return yes()
         if condition.index == 0:
             return no()
         one, two = yes(), no()
-        if one.lower is None and two.lower is None:
-            return condition * one + (1 - condition) * two
         if two.lower == "0":
             return Raw(one.words, None, _product(condition.tree, one.lower))
         if one.lower == "0":
             return Raw(two.words, None, _product((1 - condition).tree, two.lower))
         one, two = one.as_taken, two.as_taken
-        if one.finite or two.finite:
+        if one.lower or two.lower:
             raise NoMeaning("two values that may be infinite")
-        return condition * one + (1 - condition) * two
+        branch = self.function("positive", condition)
+        return branch * one + (1 - branch) * two
 
     def total(self, size: Poly | int, of: Callable[[Poly], Raw]) -> Raw:
         """Return the sum over a dimension."""
