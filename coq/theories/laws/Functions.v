@@ -82,8 +82,7 @@ Definition term_of (e : expr) : Q * mono :=
   match e with Num c => (c, []) | Mul (Num c) a => (c, factors a) | _ => (1, factors e) end.
 Fixpoint terms (e : expr) : poly := match e with Add a b => term_of a :: terms b | _ => [term_of e] end.
 Definition literal (k : Q) (r : mono) (e : expr) : expr :=
-  match e with Num c => match r with [] => Num (Qred (k * c)) | _ => reify (pscale k r (terms e)) end
-  | _ => reify (pscale k r (terms e)) end.
+  match pscale k r (terms e) with [(c, [])] => Num c | p => reify p end.
 Fixpoint leading_of (e : expr) : Q :=
   match e with
   | Num c => c
@@ -521,10 +520,10 @@ Qed.
 Lemma literal_is I k r e : ok_m I r -> def I e ->
   def I (literal k r e) /\ den I (literal k r e) = mul (mul (num k) (den_m I r)) (den I e).
 Proof.
-  intros O D. assert (G : def I (reify (pscale k r (terms e))) /\
-    den I (reify (pscale k r (terms e))) = mul (mul (num k) (den_m I r)) (den I e)).
-  { apply (reify_is In I). apply pscale_is; [now split | now apply terms_is]. }
-  destruct e; try exact G. destruct r; try exact G. split; [exact Logic.I |]. cbn. rewrite num_red, num_mult. ring.
+  intros O D. assert (G : is_p I (pscale k r (terms e)) (mul (mul (num k) (den_m I r)) (den I e))).
+  { apply pscale_is; [now split | now apply terms_is]. }
+  unfold literal. destruct (pscale k r (terms e)) as [| [c [| f m]] [| t p]]; try (now apply (reify_is In I)).
+  destruct G as [_ <-]. split; [exact Logic.I |]. cbn. ring.
 Qed.
 Lemma plain_literal_is I k e : def I e -> def I (literal k [] e) /\ den I (literal k [] e) = times k (den I e).
 Proof.
