@@ -63,6 +63,7 @@ def test_false_equations_are_refused() -> None:
 
 X, Y, Z = "(read 0 i4)", "(read 1)", "(read 2)"
 LENGTH = f"(pow (pow {Z} 2) 1/2)"
+SEEN = "(sum 1 s0 (mul (fn 0 (read 0 i1)) (read 1 i1)))"
 LAWS = {
     f"(fn 12 (each 1 s0 (read 0 i1)) {Y})": {
         f"(fn 12 (each 2 s0 (read 0 i2)) {Y})": True,
@@ -112,6 +113,19 @@ LAWS = {
     f"(mul (pow {Y} -1) (exp (fn 1 {Z})))": {f"(pow {Y} -1)": False},
     f"(mul (pow {Z} -1) (exp (fn 1 (add {Z} 1))))": {f"(pow {Z} -1)": False},
     f"(mul (pow {Z} 2) (add 1 (fn 1 {Z})))": {f"(pow {Z} 2)": False},
+    f"(add (mul (pow {Z} -1) (fn 0 {X})) (fn 1 {Z}))": {f"(mul (pow {Z} -1) (fn 0 {X}))": True},
+    f"(add (mul (fn 0 (fn 0 {X})) (pow {Z} -1)) (fn 1 {Z}))": {
+        f"(mul (fn 0 (fn 0 {X})) (pow {Z} -1))": False
+    },
+    f"(mul (pow {SEEN} -1) (fn 1 (sum 1 s0 (fn 0 (read 0 i1)))))": {"0": True},
+    f"(mul (pow {SEEN} -1) (fn 1 (sum 1 s0 (read 1 i1))))": {"0": False},
+    "(sum 1 s0 (mul (pow (read 0 i1) -1) (fn 1 (read 0 i1))))": {"0": True},
+    "(sum 1 s0 (mul (pow (read 0 i1) -1) (fn 1 (read 0 i2))))": {"0": False},
+    "(pow (add 1 (mul (add s0 -1) (fn 1 (fn 2 s0)))) -1)": {"1": True},
+    "(pow (add 1 (mul (add s0 -2) (fn 1 (fn 2 s0)))) -1)": {"1": False},
+    f"(fn -12 (fn -12 {X}))": {f"(fn -12 {X})": True, f"(fn -13 {X})": False, X: False},
+    f"(fn -12 (fn -13 {X}))": {f"(fn -12 {X})": False},
+    "(max 1 s0 (exp s0))": {"(exp s0)": True, "(exp i1)": False},
     "(mul (pow (read 0 i1) -1) (sum 1 s0 (fn 1 (read 0 i1))))": {"0": False},
     "(mul (pow (read 0 i1) -1) (sum 2 s0 (fn 1 (mul i2 (read 0 i1)))))": {"0": False},
 }
