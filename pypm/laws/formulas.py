@@ -14,7 +14,7 @@ from pypm.laws.forms.deadline import check_time
 from pypm.laws.forms.polynomials import Poly, factor, indicator, rational
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.numbers import Contradiction, Size, form_of, is_number
-from pypm.laws.operators.meanings import KINDS, MEANINGS, MOVES
+from pypm.laws.operators.meanings import KINDS, MEANINGS, MOVES, WHOLE
 from pypm.laws.operators.site import Site
 from pypm.laws.result_shapes import result_shape
 from pypm.laws.sizes import World
@@ -111,8 +111,8 @@ class FormulaValues:
             return loop.value(self, part, shape, count)
         if name == "number":
             form = formula.attributes["form"]
-            found = self.number(form)
-            return Indexed((), lambda _: found, rational=form.constant)
+            found, kind = self.number(form), formula.attributes["kind"]
+            return Indexed((), lambda _: found, kind=kind, rational=form.constant)
         meaning = MEANINGS.get(name)
         if meaning is None:
             raise _missing(name)
@@ -135,6 +135,8 @@ class FormulaValues:
             while isinstance(first, tuple):
                 first = first[0] if first else None
             kind = None if first is None else first.kind
+        elif name in WHOLE and all(x.kind == "whole" for x in operands):
+            kind = "whole"
         for part in result if isinstance(result, tuple) else (result,):
             part.kind = kind or part.kind
         return result
@@ -189,9 +191,9 @@ class Formulas:
     def number(self, value: Given) -> Formula:
         """Return a number as a tensor."""
         form = self.world.resolved(form_of(value))
-        made = Formula("number", (), {"form": form}, Indexed((), lambda _: form), ())
-        made.value = Indexed((), lambda _: form, rational=form.constant)
-        return made
+        kind = "whole" if isinstance(value, int) else "real"
+        found = Indexed((), lambda _: form, kind=kind, rational=form.constant)
+        return Formula("number", (), {"form": form, "kind": kind}, found, ())
 
     def of(self, value: Given) -> Given:
         """Return an operand as a formula: a tensor, a number, a list of these."""

@@ -89,7 +89,7 @@ def reference(
     seen = visible.any(-1, keepdim=True)
     weights = torch.softmax(scores.masked_fill(~visible, -torch.inf), -1)
     result = torch.where(seen, weights, 0) @ v  # NaN in a row would be one in the gradient of v
-    other = v.mean(2, keepdim=True) if known.hidden == "mean" else torch.zeros_like(v[:, :, :1])
+    other = v.mean(2, keepdim=True) if known.hidden == "mean" else v.new_zeros(())
     return torch.where(seen, result, other)
 
 

@@ -9,6 +9,7 @@ number. Tests compare each meaning with torch's operator, in floats.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -23,7 +24,7 @@ from pypm.laws.operators.reductions import PRODUCTS, REDUCTIONS, larger
 from pypm.laws.operators.site import Meaning, Site
 from pypm.laws.operators.tensors import constant, each
 
-__all__ = ["ELEMENTS", "KINDS", "MEANINGS", "MOVES"]
+__all__ = ["ELEMENTS", "KINDS", "MEANINGS", "MOVES", "WHOLE"]
 
 HALF: Final = Fraction(1, 2)
 
@@ -44,6 +45,25 @@ def _refuse_rounding(attributes: Mapping[str, Given]) -> None:
 
 
 # --- elements ------------------------------------------------------------------------------------
+
+
+def _divided(part: int) -> Meaning:
+    """Return the meaning of the quotient of whole numbers, rounded down, or of what it leaves."""
+
+    def meaning(c: Site, x: Indexed, y: Indexed, **_: Given) -> Indexed:
+        if not x.kind == y.kind == "whole":
+            raise NoMeaning("a division that rounds")
+        a = c.algebra
+        found = each(lambda v, w: a.scalar(a.divided(a.place(v), a.place(w))[part]), x, y)
+        return replace(found, kind="whole")
+
+    return meaning
+
+
+def _quotient(c: Site, x: Indexed, y: Indexed, *, rounding_mode: str | None = None) -> Indexed:
+    if rounding_mode == "floor":
+        return _divided(0)(c, x, y)
+    return _each(lambda a, v, w: v * a.power(w, -1))(c, x, y, rounding_mode=rounding_mode)
 
 
 def _sum_of(sign: int) -> Meaning:
@@ -98,7 +118,9 @@ ELEMENTS: Final[dict[str, Meaning]] = {
     "aten.add": _sum_of(1),
     "aten.sub": _sum_of(-1),
     "aten.mul": _each(lambda a, x, y: x * y),
-    "aten.div": _each(lambda a, x, y: x * a.power(y, -1)),
+    "aten.div": _quotient,
+    "aten.floor_divide": _divided(0),
+    "aten.remainder": _divided(1),
     "aten.neg": _each(lambda a, x: -x),
     "aten.reciprocal": _each(lambda a, x: a.power(x, -1)),
     "aten.sqrt": _each(lambda a, x: a.power(x, HALF)),
@@ -180,6 +202,8 @@ KINDS: Final[Mapping[str, str]] = {
 }
 """Kinds of results that are no real numbers."""
 
+WHOLE: Final = frozenset({"aten.add", "aten.sub", "aten.mul"})
+"""Operators whose result is whole if all operands are."""
 _MADE: Final = ("zeros", "ones", "full", "new_", "iota", "arange", "_to_copy", "convert_element")
 MOVES: Final = frozenset(
     name
