@@ -124,9 +124,30 @@ def Step(m, top, low):
 
 @pattern
 def Step(m, top, low):
-    let(low=0.0)
+    let(low=0 * top)
     assert is_positive(top)
     return Over(m, top)
+
+
+def step_of_rows(x, top, low, is_kept):
+    """Return the step of each row, whose dimension may be kept."""
+    return x.abs().amax(-1, is_kept).clamp(min=low) / top
+
+
+@pattern(means=step_of_rows)
+def StepOfRows(x, top, low, is_kept):
+    let(is_kept=True)
+    s = Step(Largest(Wide(x)), top, low)
+    assert s.rank == x.rank and is_positive(top)
+    return s
+
+
+@pattern
+def StepOfRows(x, top, low, is_kept):
+    let(is_kept=False)
+    s = Step(Largest(Wide(x)), top, low)
+    assert s.rank != x.rank and is_positive(top)
+    return s
 
 
 # --- steps of that size --------------------------------------------------------------------------
@@ -193,11 +214,11 @@ def SumInItsSteps(x, y, w, offset, eps, scheme):
     total = x + y
     n = AnyRMS(total, w, offset, eps)
     z, c, s = Rows(n), var(), var()
-    top, low, least, most = var(), var(), var(), var()
+    top, low, least, most, is_kept = var(), var(), var(), var(), var()
     let(scheme=record(top=top, low=low, least=least, most=most))
     q = Quantized(z, c, least, most)
     c <= Column(s, z)
-    s <= Step(Largest(Wide(z)), top, low)
+    s <= StepOfRows(z, top, low, is_kept)
     assert n.dtype == x.dtype
     return q, s, total
 

@@ -7,7 +7,7 @@ from pypm import decline, let, pattern, predicate, record, rule, var
 from pypm.fx import Reading, metadata, trained
 from pypm.kernels.support.devices import off_gpu
 from pypm.rules.norm import AnyLayer, AnyRMS, biased, standard, weighted
-from pypm.rules.quantization import Column, Largest, Quantized, Saturated, Step
+from pypm.rules.quantization import Column, Quantized, Saturated, StepOfRows
 from pypm.rules.replacement.types import IN_FLOAT64, in_float64
 from pypm.rules.tiles.kernels import UNTRAINED, kernel_of, refused
 from pypm.rules.vocabulary.activations import MEANT, Activation
@@ -93,10 +93,10 @@ def Numbers(x, c, least, most):
 @pattern
 def InItsSteps(x, s, scheme):  # numbers of steps s, which are those of the largest of each row
     z, c = Rows(x), var()
-    top, low, least, most = var(), var(), var(), var()
+    top, low, least, most, is_kept = var(), var(), var(), var(), var()
     q = Numbers(z, c, least, most)
     c <= Column(s, z)
-    s <= Step(Largest(Wide(z)), top, low)
+    s <= StepOfRows(z, top, low, is_kept)
     let(scheme=record(top=top, low=low, least=least, most=most))
     return q
 
