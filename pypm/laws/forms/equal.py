@@ -14,11 +14,13 @@ __all__ = ["factors", "inverse_of_common", "ones", "solutions", "without_common"
 
 
 def without_common(one: Poly, two: Poly) -> tuple[Poly, Poly]:
-    """Return two forms without common terms, divided by what all terms of both contain."""
+    """Return two forms without common terms, divided by what all terms of both contain if neither
+    is zero.
+    """
     difference = one - two
     one = Poly({m: c for m, c in difference.terms.items() if c > 0})
     two = Poly({m: -c for m, c in difference.terms.items() if c < 0})
-    common = inverse_of_common(one, two)
+    common = inverse_of_common(one, two) if one.terms and two.terms else rational(1)
     return one * common, two * common
 
 
@@ -40,7 +42,7 @@ def solutions(one: Poly, two: Poly) -> Iterable[tuple[Factor, Poly]]:
         match [*monomial]:
             case [(("symbol", _) as of, 1 | -1 as exponent)] if of not in others:
                 yield of, power((two - rest).scaled(1 / coefficient), exponent)
-    if len(one.terms) != 1:
+    if len(one.terms) != 1 or not two.terms:
         return
     ((monomial, coefficient),) = one.terms.items()
     if len(monomial) != 1 or coefficient <= 0:
