@@ -65,6 +65,11 @@ def SquareOf(x):
     return Square(x)
 
 
+@pattern(means=torch.add)
+def Total(x, y):
+    return x + y
+
+
 @pattern(through=NoOpOrRounding, means=torch.sqrt)
 def Root(x):
     return aten.sqrt(x) | aten.pow(x, 0.5)

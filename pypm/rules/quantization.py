@@ -13,7 +13,7 @@ from pypm import RuleSet, decline, let, pattern, predicate, record, rule, var
 from pypm.fx import GETITEM, aten, known_to_hold, metadata, prims
 from pypm.kernels.quantized_norm import quantized_norm, unsupported
 from pypm.kernels.support.devices import off_cpu
-from pypm.rules.norm import AnyRMS
+from pypm.rules.norm import AnyRMS, Total
 from pypm.rules.replacement.types import IN_FLOAT64, in_float64
 from pypm.rules.vocabulary.shapes import NoOp, NoOpOrRounding, Rows, Wide
 
@@ -211,7 +211,7 @@ def Saturated(x, c, least, most):  # the type itself rounds
 
 @pattern
 def SumInItsSteps(x, y, w, offset, eps, scheme):
-    total = x + y
+    total = Total(x, y)
     n = AnyRMS(total, w, offset, eps)
     z, c, s = Rows(n), var(), var()
     top, low, least, most, is_kept = var(), var(), var(), var(), var()

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from pypm import decline, let, pattern, predicate, record, rule, var
 from pypm.fx import Reading, metadata, trained
 from pypm.kernels.support.devices import off_gpu
-from pypm.rules.norm import AnyLayer, AnyRMS, biased, standard, weighted
+from pypm.rules.norm import AnyLayer, AnyRMS, Total, biased, standard, weighted
 from pypm.rules.quantization import Column, Quantized, Saturated, StepOfRows
 from pypm.rules.replacement.types import IN_FLOAT64, in_float64
 from pypm.rules.tiles.kernels import UNTRAINED, kernel_of, refused
@@ -49,7 +49,7 @@ def AnyNorm(x, w, b, norm):
 
 @pattern
 def NormOfSum(x, y, w, b, norm):
-    total = x + y
+    total = Total(x, y)
     return AnyNorm(total, w, b, norm), total
 
 
@@ -103,7 +103,7 @@ def InItsSteps(x, s, scheme):  # numbers of steps s, which are those of the larg
 
 @pattern
 def NormOfSumInItsSteps(x, y, w, b, norm, scheme):
-    total, s = x + y, var()
+    total, s = Total(x, y), var()
     q = InItsSteps(AnyNorm(total, w, b, norm), s, scheme)
     return q, s, total
 
