@@ -219,8 +219,10 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
         ),
         (X,),
     ),
-    "aten.floor_divide": (lambda x: torch.arange(24).reshape(2, 3, 4) // 5 + x, (X,)),
-    "aten.remainder": (lambda x: (torch.arange(24).reshape(2, 3, 4) * 2 + 1) % 5 + x, (X,)),
+    "aten.remainder": (
+        lambda x: (torch.arange(24) * 2 + 1).reshape(2, 3, 4) % 5 + x + (torch.arange(4) + 3) // 2,
+        (X,),
+    ),
     "aten.tril": (lambda x: x.tril(-1), (X,)),
     "aten.triu": (lambda x: x.triu(1), (X,)),
     "aten.index": (lambda x, i: x[i].sum(0) + x[-i].sum() + x.sum(), (W, IDS)),

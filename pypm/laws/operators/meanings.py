@@ -60,7 +60,7 @@ def _divided(part: int) -> Meaning:
     return meaning
 
 
-def _quotient(c: Site, x: Indexed, y: Indexed, *, rounding_mode: str | None = None) -> Indexed:
+def _quotient(c: Site, x: Indexed, y: Indexed, *, rounding_mode: Given = None) -> Given:
     if rounding_mode == "floor":
         return _divided(0)(c, x, y)
     return _each(lambda a, v, w: v * a.power(w, -1))(c, x, y, rounding_mode=rounding_mode)
@@ -119,7 +119,6 @@ ELEMENTS: Final[dict[str, Meaning]] = {
     "aten.sub": _sum_of(-1),
     "aten.mul": _each(lambda a, x, y: x * y),
     "aten.div": _quotient,
-    "aten.floor_divide": _divided(0),
     "aten.remainder": _divided(1),
     "aten.neg": _each(lambda a, x: -x),
     "aten.reciprocal": _each(lambda a, x: a.power(x, -1)),
