@@ -1,4 +1,4 @@
-"""What it rests on that loops of any number of steps have the same states, by induction."""
+"""Equations by which loops of any number of steps have the same states, by induction."""
 
 from __future__ import annotations
 
