@@ -200,6 +200,9 @@ NEAR: Final[dict[str, Function]] = {
     "over columns": lambda x, y, w: _finish(
         _sum(x, y, w), _sum(x, y, w).abs().amax(0, keepdim=True) / 127
     ),
+    "steps of zero": lambda x, y, w: _finish(
+        _sum(x, y, w), _sum(x, y, w).abs().amax(-1, keepdim=True) / torch.inf
+    ),
     "over all": lambda x, y, w: _finish(_sum(x, y, w), _sum(x, y, w).abs().amax() / 127),
     "its dimension is another": lambda x, y, w: _finish(
         _sum(x[:, :ROWS], y[:, :ROWS], w[:ROWS]),

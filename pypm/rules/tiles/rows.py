@@ -93,10 +93,10 @@ def Numbers(x, c, least, most):
 @pattern
 def InItsSteps(x, s, scheme):  # numbers of steps s, which are those of the largest of each row
     z, c = Rows(x), var()
-    top, low, least, most, is_kept = var(), var(), var(), var(), var()
+    top, low, least, most = var(), var(), var(), var()
     q = Numbers(z, c, least, most)
     c <= Column(s, z)
-    s <= StepOfRows(z, top, low, is_kept)
+    s <= StepOfRows(z, top, low, _)
     let(scheme=record(top=top, low=low, least=least, most=most))
     return q
 
