@@ -77,9 +77,6 @@ class Raw:
     def __add__(self, other: Raw | int) -> Raw:
         one, two = self, _raw(other)
         if one.finite and two.finite and one.is_above != two.is_above:
-            for infinite, finite in ((one, two.finite), (two, one.finite)):
-                if infinite.finite == "0" and infinite.is_above:
-                    return Raw("0", None, (1 - Raw(finite)).words, True)
             one, two = one.as_taken, two.as_taken
             if one.finite and two.finite:
                 raise NoMeaning("an infinity minus another")

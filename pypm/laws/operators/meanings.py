@@ -33,15 +33,9 @@ def _each(function: Callable[..., Scalar]) -> Meaning:
     """Return the meaning of an operator on elements, from a function of algebra and elements."""
 
     def meaning(c: Site, *operands: Indexed, **attributes: Given) -> Indexed:
-        _refuse_rounding(attributes)
         return each(lambda *values: function(c.algebra, *values), *operands)
 
     return meaning
-
-
-def _refuse_rounding(attributes: Mapping[str, Given]) -> None:
-    if attributes.get("rounding_mode") is not None:
-        raise NoMeaning("a division that rounds")
 
 
 # --- elements ------------------------------------------------------------------------------------
@@ -63,7 +57,9 @@ def _divided(part: int) -> Meaning:
 def _quotient(c: Site, x: Indexed, y: Indexed, *, rounding_mode: Given = None) -> Given:
     if rounding_mode == "floor":
         return _divided(0)(c, x, y)
-    return _each(lambda a, v, w: v * a.power(w, -1))(c, x, y, rounding_mode=rounding_mode)
+    if rounding_mode is not None:
+        raise NoMeaning("a division that rounds")
+    return each(lambda v, w: v * c.algebra.power(w, -1), x, y)
 
 
 def _sum_of(sign: int) -> Meaning:
