@@ -460,14 +460,20 @@ Proof.
   apply apart_mul; [now apply num_not_0 |]. apply orb_prop in Hr as [O | O];
     [now apply (positive_is Inp _ I) | now apply (known_apart I facts)].
 Qed.
+Lemma over_range (P : _ -> expr -> Prop) (found : expr -> list expr) :
+  (forall I v x d, mem v d = false -> P (set I v x) d -> P I d) ->
+  forall v n a I, (forall I, def I a -> Forall (P I) (found a)) ->
+    def I n /\ sized (den I n) /\ (forall i, (i < count (den I n))%nat -> def (set I v (at_index i)) a) ->
+    Forall (P I) (filter (fun d => negb (mem v d)) (found a)).
+Proof.
+  intros Out v n a I H (_ & [_ S] & K). specialize (H _ (K O S)). apply Forall_forall. intros d M.
+  apply filter_In in M as [M N]. rewrite negb_true_iff in N. rewrite Forall_forall in H. now apply (Out I v (at_index O)), H.
+Qed.
 Lemma divisors_is e : forall I, def I e -> Forall (divides I) (divisors e).
 Proof.
-  assert (Range : forall v n a I, (forall I, def I a -> Forall (divides I) (divisors a)) ->
-    def I n /\ sized (den I n) /\ (forall i, (i < count (den I n))%nat -> def (set I v (at_index i)) a) ->
-    Forall (divides I) (filter (fun d => negb (mem v d)) (divisors a))).
-  { intros v n a I H (_ & [_ P] & K). specialize (H _ (K O P)). apply Forall_forall. intros d M.
-    apply filter_In in M as [M N]. rewrite negb_true_iff in N. rewrite Forall_forall in H. destruct (H d M) as [D Z].
-    rewrite (den_without Inp I v _ d N) in Z. apply def_without in D; [now split | exact N]. }
+  pose proof (over_range divides divisors) as Range.
+  specialize (Range (fun I v x d N D => conj (proj1 (def_without Inp I v x d N) (proj1 D))
+    (eq_ind _ (fun y => y <> zero) (proj2 D) _ (den_without Inp I v x d N)))).
   induction e; cbn [divisors]; intros I D; try (now constructor); try (now apply IHe).
   - destruct D. apply Forall_app. split; auto.
   - destruct D. apply Forall_app. split; auto.
@@ -561,12 +567,7 @@ Proof.
 Qed.
 Lemma open_tests_is e : forall I, def I e -> Forall (def I) (open_tests e).
 Proof.
-  assert (Range : forall v n a I, (forall I, def I a -> Forall (def I) (open_tests a)) ->
-    def I n /\ sized (den I n) /\ (forall i, (i < count (den I n))%nat -> def (set I v (at_index i)) a) ->
-    Forall (def I) (filter (fun d => negb (mem v d)) (open_tests a))).
-  { intros v n a I H (_ & [_ P] & K). specialize (H _ (K O P)). apply Forall_forall. intros d M.
-    apply filter_In in M as [M N]. rewrite negb_true_iff in N. rewrite Forall_forall in H. specialize (H d M).
-    now apply def_without in H. }
+  pose proof (over_range def open_tests (fun I v x d N => proj1 (def_without Inp I v x d N))) as Range.
   induction e; cbn [open_tests]; intros I D; try (now constructor); try (now apply IHe).
   - destruct D. apply Forall_app. split; auto.
   - destruct D. apply Forall_app. split; auto.
