@@ -35,7 +35,7 @@ def sorted_mixture(y: Tensor, w: Layer, other: dict[str, Any]) -> Tensor:
     rows = y.reshape(-1, WIDTH)
     shares, ids = F.linear(rows, w["router"]).softmax(-1).topk(TOP, -1)
     shares, ids = (shares / shares.sum(-1, keepdim=True)).reshape(-1), ids.reshape(-1)
-    by_expert, order = ids.sort()
+    by_expert, order = ids.sort(descending=bool(other.get("from_the_last")))
     ends = torch.histc(by_expert.float(), EXPERTS, 0, EXPERTS - 1).cumsum(0, dtype=torch.int32)
     each = rows[order // (TOP + bool(other.get("other_rows")))]
     gate, up = multiplied(each, w["both"].transpose(1, 2), ends).chunk(2, -1)

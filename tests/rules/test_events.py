@@ -229,7 +229,9 @@ def test_near_misses_of_experts(other: str) -> None:
     assert not len(rewritten(args, experts=True, **{other: True})[1])
 
 
-@pytest.mark.parametrize("other", ["", "other_rows", "shares_as_they_are", "sorted_twice"])
+@pytest.mark.parametrize(
+    "other", ["", "other_rows", "shares_as_they_are", "sorted_twice", "from_the_last"]
+)
 def test_experts_of_sorted_rows(other: str) -> None:
     pytest.importorskip("transformers.integrations.moe")
 

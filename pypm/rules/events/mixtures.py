@@ -119,7 +119,7 @@ def Weighted(y, ids, shares, experts):
     products = ByGroups(hidden, down, ends) * aten.unsqueeze(aten.index(shares, [order]), -1)
     ends <= Ends(GETITEM(sorted_ids, 0), each)
     order <= GETITEM(sorted_ids, 1)
-    sorted_ids <= aten.sort(ids, ...)
+    sorted_ids <= aten.sort(ids, _, False, ...)
     assert both.rank == 3 and both.shape[0] == each and down.rank == 3
     let(experts=record(both=both, down=down, size=size, activation=kind, count=n.value))
     return aten.index(products, [Inverse(order)])
