@@ -155,10 +155,13 @@ class Definition:
     one with yet others."""
     apart: Callable[[], Pattern] | None = field(default=None, compare=False, repr=False)
     """The body of a recursive pattern in which other patterns are called, not put in."""
+    unmarked: Definition | None = field(default=None, compare=False, repr=False)
+    """The definition without the marks `keep` that were put in its body."""
 
     def of(self, body: Pattern) -> Definition:
         """Return the definition with another body that binds the same names."""
-        return replace(self, body=body, apart=None, closed=self.closed and Closed())
+        closed = self.closed and Closed()
+        return replace(self, body=body, apart=None, unmarked=None, closed=closed)
 
     def read(self, find: Callable[[Pattern], _Found]) -> _Found:
         """Return what `find` computes for the body; memoized if the definition is closed."""

@@ -24,7 +24,11 @@ def kept(pattern: Pattern) -> Pattern:
         return replace(pattern, keep=True)
     if isinstance(pattern, Constrained) and pattern.name not in _root_names(pattern.body):
         return replace(pattern, body=kept(pattern.body))
-    return rebuilt(pattern, [*map(kept, children(pattern))])
+    found = rebuilt(pattern, [*map(kept, children(pattern))])
+    if isinstance(pattern, Mu) and isinstance(found, Mu):
+        unmarked = pattern.definition.unmarked or pattern.definition
+        return replace(found, definition=replace(found.definition, unmarked=unmarked))
+    return found
 
 
 def _root_names(pattern: Pattern) -> frozenset[str]:

@@ -133,6 +133,8 @@ class Indexed:
     """"real", "whole" for integers, "truth" for truth values."""
     rational: Fraction | None = None
     """The number that this is, if it is known."""
+    is_cast: bool = False
+    """True for whole numbers that were cast to a real type."""
 
     def value(self, *place: Index) -> Scalar:
         """Return the value at a place: one index for each dimension."""

@@ -21,7 +21,7 @@ from pypm.laws.matches import match_of
 from pypm.laws.numbers import Assumed, Contradiction
 from pypm.laws.tracing import formulas_of, running, tensor_of
 
-__all__ = ["UNSURE", "replaced"]
+__all__ = ["UNSURE", "decline_early", "replaced"]
 
 UNSURE: Final = "the body needs sizes or dimensions that no guard ensures"
 HELP: Final = (
@@ -57,14 +57,48 @@ def replaced(
     return tuple(formulas_of(result, formulas) for result in listed)
 
 
+class _Unasked:
+    """A match of which nothing is known yet."""
+
+    def __getattr__(self, name: str) -> Given:
+        raise NoMeaning(f"`{name}` of a match that is not computed yet")
+
+
+def decline_early(
+    rule: Rule,
+    values: Mapping[str, Given],
+    dtypes: Mapping[str, torch.dtype | None],
+    formulas: Formulas,
+) -> None:
+    """Raise Declined where a body declines by the values of its parameters, but for sizes and
+    types, before it asks what the match computes.
+    """
+    world = formulas.world
+    given = {name: tensor_of(value, formulas, dtypes[name]) for name, value in values.items()}
+    before, conditions = (world.noted, len(world.assumptions)), dict(world.conditions)
+    try:
+        found = _called(rule, given, (), formulas, _Unasked())
+    except (NoMeaning, SizesDiffer, Indivisible, Contradiction):
+        found = None
+    world.conditions = conditions
+    if isinstance(found, Decline) and (world.noted, len(world.assumptions)) == before:
+        declined = Declined(found.reason)
+        declined.asked = set()
+        raise declined
+
+
 def _called(
-    rule: Rule, given: dict[str, Given], results: tuple[Given, ...], formulas: Formulas
+    rule: Rule,
+    given: dict[str, Given],
+    results: tuple[Given, ...],
+    formulas: Formulas,
+    match: _Unasked | None = None,
 ) -> Given:
     body = rule.replacement
     tokens = BODY_TRACE.set(BodyTrace(False, references=formulas.references)), DECLINES.set([])
     try:
         if takes_match(rule):
-            given["match"] = match_of(rule, given, results, formulas)
+            given["match"] = match or match_of(rule, given, results, formulas)
         plain = nullcontext() if rule.reads is None else formulas.world.reading()
         with running(formulas), plain:
             return build(body, given) if isinstance(body, (Var, Build)) else body(**given)

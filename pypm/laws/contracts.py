@@ -15,10 +15,12 @@ from pypm.core.terms import UNDEFINED
 from pypm.fx.values.observers import joins_of, steps_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.equations import Equation
+from pypm.laws.forms.polynomials import Poly
 from pypm.laws.forms.sums import NAMES
-from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import Key, Lemma, Make, Outcome, takes, tried
+from pypm.laws.formulas import Formula, Formulas, is_several
+from pypm.laws.lemmas import Key, Lemma, Make, Outcome, read_by, takes, tried
 from pypm.laws.meanings_of_patterns import meaning_of
+from pypm.laws.numbers import form_of
 from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.hidden import STEPS, Hidden
 from pypm.laws.patterns.listing import aligned, tensors_in
@@ -185,15 +187,19 @@ class Contracts:
             valuation = self.valuation(way, formulas, given)
             if takes(definition, "shape"):
                 valuation.shapes[result] = made[-1]
+            if steps_of(definition.means) is not None:
+                valuation.take_any_steps(definition, slots, made[-1])
             valuation.exclude()
             left = valuation.value(result)
             valuation.settle()
-            values = [valuation.value(slot) for slot in slots.values()]
-            if steps_of(definition.means) is not None:
+            steps = steps_of(definition.means)
+            read = read_by(definition.means, definition.parameters) if steps is None else slots
+            values = [valuation.value(s) if n in read else UNDEFINED for n, s in slots.items()]
+            if steps is not None:
                 copies = valuation.copied(values)
                 right, after = valuation.repeated(Meant(definition, copies))
                 own = [valuation.value(slot) for slot in after]
-                right = aligned(formulas, right, left)
+                right, left = aligned(formulas, right, left)
                 one, two = (left, *own), (right, *after.values())
                 return Equation(formulas, tuple(tensors_in(one)), tuple(tensors_in(two)))
             if takes(definition, "shape"):
@@ -223,6 +229,10 @@ class Contracts:
         known = [UNDEFINED if isinstance(value, Hidden) else value for value in values]
         if takes(definition, STEPS):  # the same is proved of any step
             known[definition.parameters.index("t")] = formulas.world.size() - 1
+        if takes(definition, "shape") and any(isinstance(value, Hidden) for value in values):
+            seen = [x for x in values if isinstance(x, Formula) and not is_several(x)]
+            sizes = [form_of(n) for x in seen for n in formulas.sizes(x)]
+            known[-1] = _of_any_sizes(values[-1], sizes, formulas.world)
         lemma = Lemma(definition, (), signature(known))
         if lemma.key in self._impossible:
             refused = Impossible if lemma.key in self._never else NotMatched
@@ -240,6 +250,19 @@ class Contracts:
             name = lemma.definition.name
             raise NoMeaning(f"`{name}` calls itself through patterns that say what they mean")
         return self._spellings.of(lemma)
+
+
+def _of_any_sizes(shape: Sequence[Given], seen: Sequence[Poly], world: World) -> tuple[Given, ...]:
+    """Return a shape of any sizes from 2 on, where they are not 1 and say nothing of those that are
+    seen: those that are equal are one.
+    """
+    symbols = {of for size in seen for m in size.terms for of, _ in m}
+    any_sizes = [world.size() for _ in shape]
+    forms = [*map(form_of, shape)]
+    return tuple(
+        n if form == 1 or any(of in symbols for m in form.terms for of, _ in m) else any_sizes[i]
+        for n, form, i in zip(shape, forms, map(forms.index, forms), strict=True)
+    )
 
 
 def _without(found: Mapping[Key, tuple[Lemma, list[Outcome]]], hypotheses: Set[Key]) -> Set[Key]:

@@ -11,6 +11,7 @@ import torch
 
 from pypm.laws.algebra import Algebra, Given, Index, Indexed, NoMeaning, Scalar, Shape, SizesDiffer
 from pypm.laws.forms.deadline import check_time
+from pypm.laws.forms.functions import is_whole
 from pypm.laws.forms.polynomials import Poly, factor, indicator, rational
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.numbers import Contradiction, Size, form_of, is_number
@@ -19,7 +20,16 @@ from pypm.laws.operators.site import Site
 from pypm.laws.result_shapes import result_shape
 from pypm.laws.sizes import World
 
-__all__ = ["ANYTHING", "Formula", "FormulaValues", "Formulas", "narrow_type"]
+__all__ = [
+    "ANYTHING",
+    "Formula",
+    "FormulaValues",
+    "Formulas",
+    "given_number",
+    "is_several",
+    "narrow_type",
+    "rank_of",
+]
 
 
 HELP: Final = (
@@ -130,8 +140,9 @@ class FormulaValues:
                 raise
             raise NoMeaning(f"`{name}` has no meaning here: {missing}") from None
         kind = KINDS.get(name)
-        if name in MOVES and operands:
-            first = operands[0]
+        if name in MOVES and operands and not isinstance(result, tuple):
+            is_item = name == "getitem" and isinstance(operands[0], tuple)
+            first = result if is_item else operands[0]
             while isinstance(first, tuple):
                 first = first[0] if first else None
             kind = None if first is None else first.kind
@@ -171,6 +182,8 @@ class Formulas:
         """The loops over a symbolic number of steps."""
         self.declined = ""
         """The reason for which the reading of a match declines, though its body may run."""
+        self.tensors: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+        """Tensors for torch code, by the identity of their formula: one value is one tensor."""
         self.reads = 0
         self._names: set[str] = set()
         self.values = FormulaValues(self.algebra, _same, _same, _symbolic, lifted=world.plain.get)
@@ -191,7 +204,8 @@ class Formulas:
     def number(self, value: Given) -> Formula:
         """Return a number as a tensor."""
         form = self.world.resolved(form_of(value))
-        kind = "whole" if isinstance(value, int) else "real"
+        is_size = form.constant is None and is_whole(form)
+        kind = "whole" if is_size or isinstance(value, int) else "real"
         found = Indexed((), lambda _: form, kind=kind, rational=form.constant)
         return Formula("number", (), {"form": form, "kind": kind}, found, ())
 
@@ -274,7 +288,7 @@ def _symbolic(formula: Formula, shape: Shape) -> Indexed:
     name, kind = formula.attributes["name"], formula.attributes["kind"]
 
     def at(place: Shape) -> Poly:
-        value = factor(("read", name, *map(_key, place)))
+        value = factor(("whole" if kind == "whole" else "read", name, *map(_key, place)))
         return indicator("positive", value.key) if kind == "truth" else value
 
     return Indexed(shape, at, kind=kind)
@@ -282,3 +296,24 @@ def _symbolic(formula: Formula, shape: Shape) -> Indexed:
 
 def _key(index: Poly | int) -> Given:
     return (index if isinstance(index, Poly) else rational(index)).key
+
+
+def given_number(formulas: Formulas, value: Given) -> Given:
+    """Return a number that a graph holds, as an operand; other constants as they are."""
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    made = formulas.number(value)
+    made.attributes["given"] = value  # type: ignore[index]
+    return made
+
+
+def is_several(value: Given) -> bool:
+    """Return whether a value is several tensors."""
+    return isinstance(value, tuple) or (
+        isinstance(value, Formula) and isinstance(value.value, tuple)
+    )
+
+
+def rank_of(value: Given) -> int | None:
+    """Return the rank of a tensor, None for other values."""
+    return value.tensor.rank if isinstance(value, Formula) and not is_several(value) else None

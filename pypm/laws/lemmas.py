@@ -31,6 +31,7 @@ __all__ = [
     "Outcome",
     "has_own_shape",
     "outcome_of",
+    "read_by",
     "takes",
     "tried",
     "within",
@@ -41,6 +42,8 @@ _KEYS: Final[dict[tuple[int, Signature], Key]] = {}
 """Numbers of lemmas: their arguments are long, and asked for often."""
 SIZES: Final = "sizes"
 TYPES: Final = "types"
+SAID: Final = "shape", "steps"
+"""Parameters of meanings that patterns may lack."""
 MOST_WAYS: Final = 4000
 """The most ways, with their shapes, that are tried for one lemma or rule."""
 MOST_NARROW: Final = 8
@@ -125,10 +128,15 @@ def tried(
 
 def _stands_for_others(outcome: Outcome) -> bool:
     """Return whether a way is proved for any sizes of the arguments, or open."""
+    return outcome.kind in ("proved", "open") and not is_narrow(outcome)
+
+
+def is_narrow(outcome: Outcome) -> bool:
+    """Return whether a way is proved where the size of an argument is 1 alone."""
     if outcome.kind != "proved" or outcome.equation is None:
-        return outcome.kind in ("proved", "open")
+        return False
     world = outcome.equation.formulas.world
-    return not any(is_one(*said, world.given) for said in world.assumptions.items())
+    return any(is_one(*said, world.given) for said in world.assumptions.items())
 
 
 def _elsewhere(
@@ -234,6 +242,15 @@ def has_own_shape(definition: Definition) -> bool:
     """Return whether a meaning says which shape the result has if it is given none."""
     parameter = _parameters(definition.means or tuple).get("shape")
     return parameter is not None and parameter.default is not Parameter.empty
+
+
+@cache
+def read_by(means: Callable[..., Value] | None, parameters: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the parameters of a pattern that its meaning reads: all, unless the meaning has fewer,
+    of the same names.
+    """
+    own = tuple(n for n in _parameters(means or tuple) if n in parameters or n not in SAID)
+    return own if own and len(own) < len(parameters) and {*own} <= {*parameters} else parameters
 
 
 @cache

@@ -48,6 +48,10 @@ class Loop:
     """1 where states are compared after one step less: sizes are taken to be that much larger."""
     _known: dict[tuple[int, Index], tuple[Indexed, ...]] = field(default_factory=dict)
     _within: list[FormulaValues] = field(default_factory=list)
+    _keys: dict[int, Part] = field(default_factory=dict)
+    """Normal forms of steps, by how many they are later."""
+    _twins: dict[int, Loop | None] = field(default_factory=dict)
+    """Loops of the transposed states, by the values of which it is asked."""
 
     def value(self, values: FormulaValues, part: int | None, shape: Shape, count: Given) -> Indexed:
         """Return a state after so many steps, or for no `part` the results of all steps."""
@@ -86,12 +90,18 @@ class Loop:
         known = self.later_part(values)
         if known is not None:
             return known.states(values, count + 1)
+        other = self.turned(values)
+        if other is not None:
+            return transposed(other.states(values, count), self.before)
         return _read(values, f"loop{self.number(values)}", self.before, count)
 
-    def steps(self, values: FormulaValues) -> tuple[Indexed, ...]:
-        """Return what the step of the symbol `STEP` makes of any states."""
+    def steps(self, values: FormulaValues, later: int = 0) -> tuple[Indexed, ...]:
+        """Return what the step makes of any states which comes `STEP` and so many after the first.
+
+        So loops are the same that count their steps from other numbers on.
+        """
         states = _read(values, "state", self.variables)
-        return tuple(map(_Step(values, self, states, STEP - self.first).of, self.after))
+        return tuple(map(_Step(values, self, states, STEP + later).of, self.after))
 
     def _is_after_a_step(self, values: FormulaValues, count: Poly) -> bool:
         """Return whether there are steps for all sizes; at places of a list, states stay."""
@@ -108,27 +118,53 @@ class Loop:
             if (
                 other.first + 1 == self.first
                 and len(other.before) == len(self.before)
-                and other.step_key(values) == self.step_key(values)
+                and other.step_key(values, 1) == self.step_key(values)
                 and _keys(values, other.states(values, rational(1)))
                 == _keys(values, [*map(values.of, self.before)])
             ):
                 return other
         return None
 
+    def turned(self, values: FormulaValues) -> Loop | None:
+        """Return a loop before this one whose state is the transposed one, a matrix."""
+        values = _proved(values)
+        if id(values) not in self._twins:
+            earlier = self.others[: self.others.index(self)]
+            found = (one for one in earlier if self._is_turned(values, one))
+            self._twins[id(values)] = next(found, None)
+        return self._twins[id(values)]
+
+    def _is_turned(self, values: FormulaValues, other: Loop) -> bool:
+        own, theirs = (_matrix([x.tensor.shape for x in one.before]) for one in (self, other))
+        if own is None or theirs is None or own != theirs[::-1]:
+            return False
+        before, after = self.as_turned(values, other)
+        is_same = bool(_keys(values, before) == _keys(values, [*map(values.of, other.before)]))
+        return is_same and bool(_keys(values, after) == other.step_key(values))
+
+    def as_turned(
+        self, values: FormulaValues, other: Loop
+    ) -> tuple[tuple[Indexed, ...], tuple[Indexed, ...]]:
+        """Return the states before the first step, and what a step makes of any states, transposed
+        as those of another loop.
+        """
+        states = transposed(_read(values, "state", other.variables), self.variables)
+        step = _Step(values, self, states, STEP)
+        before, after = map(values.of, self.before), map(step.of, self.after)
+        return transposed([*before], other.before), transposed([*after], other.after)
+
     def number(self, values: FormulaValues) -> int:
         """Return a number that loops share which have the same states."""
         values = _proved(values)
         start = _keys(values, [*map(values.of, self.before)])
-        key = start, self.step_key(values), self.first.key
+        key = start, self.step_key(values)
         return _NUMBERS.setdefault(key, len(_NUMBERS))
 
-    def step_key(self, values: FormulaValues) -> Part:
-        """Return the normal form of what a step makes of any states."""
-        if self._key is None:
-            self._key = _keys(values, self.steps(values))
-        return self._key
-
-    _key: Part = None
+    def step_key(self, values: FormulaValues, later: int = 0) -> Part:
+        """Return the normal form of what a step makes of any states, or one so many later."""
+        if later not in self._keys:
+            self._keys[later] = _keys(values, self.steps(values, later))
+        return self._keys[later]
 
     @cached_property
     def dependent(self) -> frozenset[int]:
@@ -161,7 +197,7 @@ class _Step(FormulaValues):
     def __init__(
         self, values: FormulaValues, loop: Loop, states: Sequence[Indexed], step: Index
     ) -> None:
-        number = loop.first + (step if isinstance(step, Poly) else rational(step))
+        number = step if isinstance(step, Poly) else rational(step)
 
         def numbered(form: Poly) -> Poly:
             """Return a form with the number of the step, counted from 1, in place of its symbol."""
@@ -214,6 +250,19 @@ def _read(
     return tuple(variable(number, one) for number, one in enumerate(like))
 
 
+def _matrix(shapes: Sequence[Shape]) -> list[Poly] | None:
+    """Return the sizes of one matrix, if these are the shapes of one, and others are 1."""
+    sizes = [form_of(n) for n in shapes[0]] if len(shapes) == 1 else []
+    return sizes[-2:] if len(sizes) > 1 and all(n == 1 for n in sizes[:-2]) else None
+
+
+def transposed(tensors: Sequence[Indexed], like: Sequence[Formula]) -> tuple[Indexed, ...]:
+    """Return one matrix transposed, in the shape of another one."""
+    (x,), (one,) = tensors, like
+    first = (0,) * (x.rank - 2)
+    return (Indexed(one.tensor.shape, lambda place: x.value(*first, place[-1], place[-2])),)
+
+
 def by_rows(place: Shape, shape: Shape) -> list[Poly]:
     """Return the row and the column of a place: states of any batch dimensions are compared so."""
     *outer, last = (n if isinstance(n, Poly) else rational(n) for n in place or (0,))
@@ -249,7 +298,7 @@ def looped(
     """
     world = formulas.world
     variables = tuple(formulas.read(formulas.sizes(x)) for x in before)
-    result, after = step(variables, world.sized(STEP))
+    result, after = step(variables, world.sized(STEP + form_of(first)))
     for one, two in zip(before, after, strict=True):
         if [*map(form_of, one.tensor.shape)] != [*map(form_of, two.tensor.shape)]:
             raise SizesDiffer(one.tensor.shape, two.tensor.shape)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pypm.core.patterns import Definition
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import takes
+from pypm.laws.lemmas import read_by, takes
 from pypm.laws.patterns.hidden import STEPS
 from pypm.laws.patterns.ways import NotMatched
 from pypm.laws.tracing import formulas_of, running, tensor_of
@@ -19,12 +19,18 @@ def meaning_of(definition: Definition, values: Sequence[Given], formulas: Formul
     """Return what a definition means for arguments. Raises NoMeaning."""
     assert definition.means is not None
     given = [tensor_of(value, formulas) for value in values]
+    count = len(definition.parameters)
+    own = dict(zip(definition.parameters, given, strict=False))
+    read = read_by(definition.means, definition.parameters)
+    named = dict(zip(("shape",), given[count:], strict=False))
     if takes(definition, STEPS):
-        number = values[definition.parameters.index("t")]
-        given.append(number + formulas.world.size())
+        named[STEPS] = values[definition.parameters.index("t")] + formulas.world.size()
     try:
         with running(formulas):
-            found = definition.means(*given)
+            if len(read) == count:
+                found = definition.means(*given[:count], **named)
+            else:
+                found = definition.means(**{name: own[name] for name in read}, **named)
     except LookupError:
         raise NotMatched("an operand of too few dimensions, or another kind") from None
     except (TypeError, AttributeError) as error:

@@ -19,13 +19,24 @@ from pypm.core.traverse import free_names
 from pypm.diagnostics import InternalError
 from pypm.fx.tracing.body import takes_match
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.bodies import UNSURE, replaced
+from pypm.laws.bodies import UNSURE, decline_early, replaced
 from pypm.laws.contracts import Contracts
 from pypm.laws.equations import Equation, compared
 from pypm.laws.forms.deadline import DEADLINE, TimeIsUp
 from pypm.laws.forms.printing import shown
 from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import SIZES, TYPES, Declined, Key, Lemma, Make, Outcome, has_own_shape, tried
+from pypm.laws.lemmas import (
+    SIZES,
+    TYPES,
+    Declined,
+    Key,
+    Lemma,
+    Make,
+    Outcome,
+    has_own_shape,
+    is_narrow,
+    tried,
+)
 from pypm.laws.numbers import Assumed, Size, form_of, is_number
 from pypm.laws.patterns.ways import Meant, Way, place_of
 from pypm.laws.refutation.refuting import CHECKS, SAMPLES, LawBroken, difference
@@ -44,6 +55,8 @@ a number for a small one, counted among those that the body compared, from the l
 none; sizes that the body finds to differ are then made equal. The first ones are tried with all
 types before the others.
 """
+KEPT: Final = "values that it keeps"
+"""The name of what is assumed of a rule that returns values beside the outputs of its pattern."""
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
 
@@ -154,12 +167,16 @@ def _maker(
             raise Declined("no other size decides")
         world.small, world.dtype = seen[small - 1] if small and seen else small or 0, dtype
         formulas = Formulas(world)
+        formulas.references |= {KEPT} if rule.returns_kept else set()
         slots = {name: way.slot(name) for name in names}
         way.assume(rule.guard, slots)
         called = [Meant(whole, tuple(slots.values())) for whole in wholes if is_opaque]
         way.roots += called or [way.tree(root, slots) for root in rule.roots]
         valuation = contracts.valuation(way, formulas, {})
         valuation.settle()
+        if valuation.has_full_lists(slots[name] for name in rule.parameters):
+            early = {name: valuation.value(slots[name]) for name in rule.parameters}
+            decline_early(rule, early, dict.fromkeys(early), formulas)
         left = tuple(valuation.variable() if is_opaque else valuation.tree(r) for r in way.roots)
         valuation.settle()
         contracts.refuse(way)
@@ -291,7 +308,21 @@ def _extent(
         any(o.kind == "bounded" for o in everything),
         tuple(sorted({name for o in everything for name in o.limits})),
         max(parts, default=None),
+        _narrow(lemmas),
     )
+
+
+def _narrow(lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]) -> tuple[str, ...]:
+    """Return the names of patterns of which some alternates are proved for a size of 1 alone."""
+    kinds: dict[tuple[int, ...], set[str]] = {}
+    names: dict[tuple[int, ...], str] = {}
+    for lemma, some in lemmas.values():
+        for outcome in some:
+            taken = id(lemma.definition), *map(id, outcome.way.taken)
+            names[taken] = lemma.definition.name
+            kinds.setdefault(taken, set()).add("narrow" if is_narrow(outcome) else outcome.kind)
+    idle = {"rejected", "impossible"}
+    return tuple(sorted({names[taken] for taken, k in kinds.items() if k - idle == {"narrow"}}))
 
 
 def _why_open(

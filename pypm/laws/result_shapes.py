@@ -176,6 +176,7 @@ _OF_ONE: Final = {
     "unsqueeze": _unsqueezed,
     **dict.fromkeys(("expand", "broadcast_to"), _expanded),
     **dict.fromkeys(("slice", "slice_scatter"), _sliced),
+    "select_scatter": lambda shape, _: shape,
     "narrow": _narrowed,
     "repeat": _repeated,
     "getitem": _indexed,

@@ -25,8 +25,8 @@ from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.loops import looped
 from pypm.laws.numbers import Size, SymbolicNumber
 from pypm.laws.operators.canonical import filled, node_of, of_any
+from pypm.laws.operators.dims import count_dims
 from pypm.laws.operators.parts import Pieces
-from pypm.laws.patterns.operator_dims import count_dims
 from pypm.torch_internals import OpOverload
 
 __all__ = ["SymbolicTensor", "formulas_of", "running", "tensor_of"]
@@ -123,7 +123,10 @@ def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None
             known = value.attributes.get("dtype") if value.name == "read" else None
             kind = value.tensor.kind
             own = formulas.world.dtype if kind == "real" else DTYPES[kind]
-            return SymbolicTensor(value, formulas, dtype or known or own)
+            key = id(value), dtype or known or own
+            if key not in formulas.tensors:
+                formulas.tensors[key] = SymbolicTensor(value, formulas, key[1])
+            return formulas.tensors[key]
         case Record():
             return mapped(lambda part: tensor_of(part, formulas), value)
         case tuple() | list():

@@ -43,6 +43,8 @@ class ProofExtent:
     """Predicates whose numbers are taken to be their limit, such as minus infinity."""
     parts: int | None = None
     """The most parts of the lists that names stand for, such as steps; None if there are none."""
+    narrow: tuple[str, ...] = ()
+    """Patterns of which an alternate is proved where the size of an argument is 1 alone."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,8 @@ def extent(scope: ProofExtent) -> str:
         parts.append("recursion to depth 1")
     if scope.parts is not None:
         parts.append(f"lists of at most {scope.parts} parts".replace("1 parts", "1 part"))
+    if scope.narrow:
+        parts.append("an alternate with a size of 1 alone of " + ", ".join(scope.narrow))
     if scope.limits:
         parts.append("the limit for numbers of " + ", ".join(scope.limits))
     if scope.assumed:

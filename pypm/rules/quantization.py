@@ -215,7 +215,7 @@ def SumInItsSteps(x, y, w, offset, eps, scheme):
     total = Total(x, y)
     n = AnyRMS(total, w, offset, eps)
     z, c, s = Rows(n), var(), var()
-    top, low, least, most = var(), var(), var(), var()
+    top, low, least, most, is_kept = var(), var(), var(), var(), var()
     let(scheme=record(top=top, low=low, least=least, most=most))
     q = Quantized(z, c, least, most)
     c <= Column(s, z)

@@ -151,7 +151,7 @@ def judged(what: str, rule: Rule, contracts: Contracts) -> Judged:
     """
     seen: list[tuple[Equation, LawBroken]] = []
 
-    def recorded(equation: Equation, samples: int) -> LawBroken | None:
+    def recorded(equation: Equation, samples: tuple[int, int]) -> LawBroken | None:
         found = difference(equation, samples)
         if found is not None:
             seen.append((equation, found))

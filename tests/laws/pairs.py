@@ -372,7 +372,23 @@ TRUE |= {
         (t(5, 7),),
     ),
 }
+TRUE["whole numbers that are not larger"] = (
+    lambda i, j, x: torch.where(j - i < 1, x, 0.0),
+    lambda i, j, x: torch.where(j <= i, x, 0.0),
+    (X.long(), X.long(), X),
+)
+
 FALSE: Final[dict[str, Pair]] = {
+    "real numbers that are not larger": (
+        lambda i, j, x: torch.where(j - i < 1, x, 0.0),
+        lambda i, j, x: torch.where(j <= i, x, 0.0),
+        (X, X, X),
+    ),
+    "whole numbers that are smaller": (
+        lambda i, j, x: torch.where(j - i < 1, x, 0.0),
+        lambda i, j, x: torch.where(j < i, x, 0.0),
+        (X.long(), X.long(), X),
+    ),
     "a softmax of products that is 0 where nothing is hidden": (
         lambda q, k, m: torch.softmax((q @ k.mT).masked_fill(m, -torch.inf), -1),
         lambda q, k, m: torch.where(

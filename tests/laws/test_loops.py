@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from pypm import Pattern, decline, let, pattern, record, rule, var
 from pypm.fx import Joins, aten, hiding
+from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.rnn import rnn
+from pypm.lang.pattern_function import PatternFunction
 from pypm.laws.verdicts import Open, Proved, Refuted
-from pypm.rules.loops.folds import Itself, Joined, Listed, ListedBackwards, State, gathered
+from pypm.rules.loops.folds import (
+    AllWritten,
+    Itself,
+    Joined,
+    Listed,
+    ListedBackwards,
+    ListedBefore,
+    State,
+    Written,
+    WrittenBefore,
+    gathered,
+)
 from pypm.rules.replacement.items import lined_up
 from pypm.rules.vocabulary.indexing import axis, step
 from pypm.tools import prove
@@ -147,6 +161,111 @@ def test_lists_of_all_results() -> None:
     assert not isinstance(of_first, Proved) and not isinstance(of_order, Proved)
 
 
+@pattern
+def Into(cell, h, place, steps):
+    last = var()
+    return AllWritten(Written(Itself(Step)), cell, _, h, place, last, steps), last
+
+
+@rule(Into)
+def written(cell, h, place, steps):
+    found = states(cell, h, steps)
+    return decline("other dimensions") if found is None else (gathered(found, place), found[-1])
+
+
+@rule(Into)
+def written_backwards(cell, h, place, steps):
+    found = states(cell, h, steps)
+    if found is None:
+        return decline("other dimensions")
+    return gathered(found.flip(0), place), found[-1]
+
+
+@pattern
+def Start(read, state, t):
+    let(read=None)
+    let(t=0)
+    return aten.relu(state)
+
+
+@pattern
+def Delayed(cell, read, state, after, t):
+    n = var()
+    y = aten.relu(after)
+    after <= Step(cell, state, n)
+    let(read=None)
+    let(t=n + 1)
+    return y
+
+
+@pattern
+def After(cell, h, place, count):
+    last = var()
+    return Joined(ListedBefore(Start, Delayed), cell, _, h, place, last, count), last
+
+
+@pattern
+def WrittenAfter(cell, h, place, count):
+    last = var()
+    return AllWritten(WrittenBefore(Start, Delayed), cell, _, h, place, last, count), last
+
+
+def with_the_first(cell, h, place, count):
+    found = states(cell, h, count - 1)
+    if found is None or found.shape[1:] != h.shape:
+        return decline("other dimensions")
+    return gathered(torch.relu(torch.cat((h.unsqueeze(0), found))), place), found[-1]
+
+
+def with_the_last(cell, h, place, count):
+    found = states(cell, h, count - 1)
+    if found is None or found.shape[1:] != h.shape:
+        return decline("other dimensions")
+    return gathered(torch.relu(torch.cat((found[-1:], found))), place), found[-1]
+
+
+def test_results_that_are_written_into_one_tensor() -> None:
+    """They are those of all steps, in order; the tensor may have held anything before."""
+    of_all, of_order = prove([written, written_backwards]).verdicts
+    assert isinstance(of_all, Proved), of_all
+    assert not isinstance(of_order, Proved)
+
+
+@pytest.mark.parametrize("listed", [After, WrittenAfter], ids=["list", "written"])
+def test_lists_after_a_first_tensor(listed: PatternFunction) -> None:
+    of_all, of_last = (prove(rule(listed)(f)).verdicts[0] for f in (with_the_first, with_the_last))
+    assert isinstance(of_all, Proved), of_all
+    assert not isinstance(of_last, Proved)
+
+
+@pattern
+def Shifted(cell, before, t):
+    x, at = var(), var()
+    let(cell=record(x=x, at=at))
+    return Row(x, at, t) + (before + _)
+
+
+@pattern
+def LastShifted(cell, h, steps):
+    t = var()
+    y = State(Shifted, cell, h, t)
+    let(steps=t + 1)
+    return y
+
+
+@rule(LastShifted)
+def of_shifted(cell, h, steps):
+    items = lined_up(cell.x, cell.at, steps)
+    return linear_recurrence(torch.ones_like(items), items, h, False)[-1]
+
+
+def test_a_step_that_reads_what_it_does_not_bind() -> None:
+    """Each step may read another tensor: such steps are no loop."""
+    law = prove(of_shifted).verdicts[0]
+    assert isinstance(law, Open), law
+    assert "does not bind" in law.reason
+
+
 def test_loops() -> None:
     """A loop of any number of steps is its kernel; other loops are none."""
     of_loop, of_relu, of_before, inside = prove(
@@ -157,3 +276,47 @@ def test_loops() -> None:
     assert isinstance(of_relu, Refuted)
     assert not isinstance(of_before, Proved)
     assert isinstance(inside, Open)
+
+
+@pattern
+def Scaled(factor, before, t):
+    x, at = var(), var()
+    y = Row(x, at, t)
+    let(factor=record(x=x, of=(at, y.shape, y.dtype)))
+    return y * before
+
+
+@pattern
+def LastScaled(factor, h, steps):
+    t = var()
+    y = State(Scaled, factor, h, t)
+    let(steps=t + 1)
+    return y
+
+
+def scaled(factor, h, steps, scale=1.0):
+    """Return the last state, by a kernel of its transpose; None for other types and dimensions."""
+    at, shape, dtype = factor.of
+    if len(shape) != 2 or dtype != h.dtype:
+        return None
+    factors = scale * lined_up(factor.x, at, steps).mT
+    return linear_recurrence(factors, torch.zeros_like(factors), h.mT, False)[-1].mT
+
+
+@rule(LastScaled)
+def by_transposes(factor, h, steps):
+    found = scaled(factor, h, steps)
+    return decline("other dimensions") if found is None else found
+
+
+@rule(LastScaled)
+def by_other_transposes(factor, h, steps):
+    found = scaled(factor, h, steps, 2.0)
+    return decline("other dimensions") if found is None else found
+
+
+def test_transposed_states() -> None:
+    """A loop has the states of another one where a step makes the transpose of theirs."""
+    of_same, of_other = prove([by_transposes, by_other_transposes]).verdicts
+    assert isinstance(of_same, Proved), of_same
+    assert not isinstance(of_other, Proved)

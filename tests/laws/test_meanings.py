@@ -172,6 +172,13 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
     "aten.movedim": (lambda x: torch.movedim(x, (0, 1), (-1, 0)), (X,)),
     "aten.flip": (lambda x: x.flip(0, -1), (X,)),
     "aten.select": (lambda x: x[:, -1] + x[:, 1], (X,)),
+    "aten.select_scatter": (
+        lambda x, y: (
+            aten.select_scatter.default(x, y[..., 0], -1, -2)
+            + aten.select_scatter.default(x, y[:, 0], 1, 0)
+        ),
+        (X, Y),
+    ),
     "aten.slice": (lambda x: x[..., 1:4:2] + x[..., -2:], (X,)),
     "aten.slice_scatter": (
         lambda x, y: (
@@ -225,6 +232,19 @@ SAMPLES: Final[dict[str, tuple[Callable[..., object], tuple[Tensor, ...]]]] = {
     ),
     "aten.tril": (lambda x: x.tril(-1), (X,)),
     "aten.triu": (lambda x: x.triu(1), (X,)),
+    "aten.topk": (lambda x: x.topk(2, -1)[0] + x.topk(2, -1)[1], (X,)),
+    "aten.histc": (lambda i: torch.histc(i.reshape(-1).double(), 4, 0, 3), (IDS,)),
+    "aten.cumsum": (lambda x: torch.cumsum(x, 0), (V,)),
+    "aten.index_put": (
+        lambda x, i, y: (
+            aten.index_put(x, (None, None, i), y[:, :, :1]) + aten.index_put(x, (-i,), y[:1])
+        ),
+        (X, torch.tensor([1]), Y),
+    ),
+    "aten.index_copy": (
+        lambda x, i, y: aten.index_copy(x, 1, i, y[:, 1:]),
+        (X, torch.tensor([2, 0]), Y),
+    ),
     "aten.index": (lambda x, i: x[i].sum(0) + x[-i].sum() + x.sum(), (W, IDS)),
     "aten.index_select": (lambda x, i: x.index_select(1, i[0]), (X, IDS)),
     "aten.embedding": (lambda i, w: F.embedding(i, w) + 0, (IDS, W)),

@@ -10,8 +10,9 @@ import torch.nn.functional as F
 
 from pypm import decline, let, pattern, predicate, rule, var
 from pypm.fx import aten
-from pypm.laws.verdicts import Open, Proved, Refuted
+from pypm.laws.verdicts import Open, Proved, Refuted, extent
 from pypm.rules import activation, attention, epilogue, norm
+from pypm.rules.vocabulary.shapes import rows
 from pypm.tools import prove
 
 
@@ -367,6 +368,37 @@ def test_sizes_that_a_body_takes_alone_are_conditions() -> None:
     law = prove(of_one_width).verdicts[0]
     assert isinstance(law, Proved)
     assert any(condition.endswith("= 256") for condition in law.scope.conditions)
+
+
+def sums(x, shape=None):
+    total = x.sum(-1, True)
+    return total if shape is None else rows(total, shape)
+
+
+@pattern(means=sums)
+def Sums(x):
+    return aten.sum(x, [-1], True)
+
+
+@pattern
+def Sums(x):
+    return aten.sum(x, [-2], True)
+
+
+@pattern
+def Shares(x):
+    return x / Sums(x)
+
+
+@rule(Shares)
+def shares(x):
+    return x / x.sum(-1, keepdim=True)
+
+
+def test_an_alternate_that_fits_sizes_of_1_alone_is_named() -> None:
+    law = prove(shares).verdicts[0]
+    assert isinstance(law, Proved) and law.scope.narrow == ("Sums",)
+    assert "a size of 1 alone of Sums" in extent(law.scope)
 
 
 @pytest.mark.parametrize("divided", [in_halves, half_of_relu])

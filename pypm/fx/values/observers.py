@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 from pypm.core.records import Record, fields_of
 from pypm.core.terms import Value
@@ -20,11 +20,13 @@ __all__ = [
     "RESULT",
     "Joins",
     "Lists",
+    "Rank",
     "Repeats",
     "Unseen",
     "hidden_by",
     "hiding",
     "joins_of",
+    "last_dims_of",
     "observer",
     "ranks_of",
     "refines",
@@ -35,11 +37,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M", bound="Callable[..., object] | Joins")
 _RANKS: Final = "__ranks__"
+_LAST: Final = "__last__"
 _HIDING: Final = "__hiding__"
 
 
 class Unseen(ABC):
     """A value that only observers read."""
+
+    @abstractmethod
+    def is_seen_by(self, by: Callable[..., Value]) -> bool:
+        """Return whether it is for this observer: others may read what that returns."""
 
     @abstractmethod
     def seen(self, by: Callable[..., Value], arguments: Sequence[Value]) -> Value:
@@ -50,23 +57,32 @@ class Unseen(ABC):
         """Note a function that is taken to compute its reference."""
 
 
-def observer(*ranks: tuple[int | None, ...]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+Rank: TypeAlias = "int | tuple[int, ...] | None"
+"""The rank of a tensor, or its shape, with 0 for any size; None for no tensor."""
+
+
+def observer(
+    *ranks: tuple[Rank, ...], last: int | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Declare that a function of what a pattern binds is all that replacements read of it.
 
-    Each of `ranks` are those of the tensors that it may return, None for None. The ranks of one
-    tensor are those of the item of each step, [steps, ...], if the last argument is their number.
-    Without `ranks`, the function only arranges the elements of its first argument in some way.
+    Each of `ranks` are those of the tensors that it may return, or shapes of them. They are those
+    of the item of each step, [steps, ...], if the last argument is the number of steps.
+    Without `ranks`, the function also takes tensors that are not bound, and proofs know nothing of
+    it but that: it returns a tensor in the shape of the first one, or if `last` is given, with so
+    many dimensions of any sizes in place of the last one.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
         def observed(*args: P.args, **kwargs: P.kwargs) -> R:
             for value in args:
-                if isinstance(value, Unseen):
+                if isinstance(value, Unseen) and value.is_seen_by(observed):
                     return value.seen(observed, args)  # type: ignore[return-value]
             return function(*args, **kwargs)
 
         setattr(observed, _RANKS, ranks)
+        setattr(observed, _LAST, last)
         return observed
 
     return decorate
@@ -108,9 +124,17 @@ def hiding(by: Callable[..., Value], means: M) -> M:
     return means
 
 
-def ranks_of(by: Callable[..., Value]) -> tuple[tuple[int | None, ...], ...]:
+def ranks_of(by: Callable[..., Value]) -> tuple[tuple[Rank, ...], ...]:
     """Return the ranks of what an observer may return."""
-    found: tuple[tuple[int | None, ...], ...] = getattr(by, _RANKS)
+    found: tuple[tuple[Rank, ...], ...] = getattr(by, _RANKS)
+    return found
+
+
+def last_dims_of(by: Callable[..., Value]) -> int | None:
+    """Return how many dimensions what an observer returns has in place of the last one of its first
+    argument; None if it has the same shape.
+    """
+    found: int | None = getattr(by, _LAST)
     return found
 
 
@@ -143,6 +167,19 @@ class Lists:
     """The number of the step after the last one."""
     is_reversed: bool = False
     """True if the result of the last step comes first; then the first step is number 0."""
+    is_written: bool = False
+    """True if the results are no list, but the first items of a tensor along the dimension `given`,
+    whose others may be anything; a number of steps is said.
+    """
+    head: tuple[str, ...] = ()
+    """The pattern of the tensor before the results, and the arguments of that, of which the number
+    of a step is 0; then the first step is number 1. Empty if there is none.
+    """
+
+    @property
+    def is_from_last(self) -> bool:
+        """True if the pattern matches the last step first."""
+        return self.is_reversed or self.is_written
 
 
 @dataclass(eq=False)
@@ -177,3 +214,9 @@ class Repeats:
     """The number of a step: as a parameter, that of the last one; for lists, that before them."""
     lists: Lists | None = None
     """Items of each step, if the pattern matches a list; None if it matches a state."""
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Arguments that all steps have in common: no state, and no number."""
+        varied = {*self.states, *self.states.values(), self.number}
+        return tuple(name for name in self.call if name not in varied)

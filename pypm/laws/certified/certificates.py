@@ -13,7 +13,7 @@ from pathlib import Path
 from pypm.core.rules import Rules
 from pypm.laws.algebra import Given, Indexed, NoMeaning, Scalar, Shape
 from pypm.laws.certified.loops import same_states
-from pypm.laws.certified.raw import Raw, RawAlgebra
+from pypm.laws.certified.raw import RawAlgebra
 from pypm.laws.contracts import Contracts
 from pypm.laws.equations import Equation
 from pypm.laws.formulas import Formula, FormulaValues
@@ -99,11 +99,7 @@ def written(equation: Equation) -> Iterator[tuple[str, str]]:
     def read(formula: Formula, shape: Shape) -> Indexed:
         name, kind = formula.attributes["name"], formula.attributes["kind"]
 
-        def at(place: Shape) -> Raw:
-            value = algebra.read(name, place)
-            return algebra.positive(value) if kind == "truth" else value
-
-        return Indexed(shape, at, kind=kind)
+        return Indexed(shape, lambda place: algebra.element(kind, name, place), kind=kind)
 
     values = _Written(
         algebra,

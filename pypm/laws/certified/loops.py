@@ -19,7 +19,13 @@ def same_states(loops: Sequence[Loop], values: FormulaValues) -> Iterator[tuple[
     first: dict[int, Loop] = {}
     for loop in loops:
         starts = [values.of(each) for each in loop.before]
-        before = loop.later_part(values)
+        before, turned = loop.later_part(values), loop.turned(values)
+        if before is None and turned is not None:
+            start, after = loop.as_turned(values, turned)
+            yield from zip(start, map(values.of, turned.before), strict=True)
+            yield from zip(after, turned.steps(values), strict=True)
+            continue
+        later = int(before is not None)
         if before is not None:
             others = before.states(values, rational(1))
         else:
@@ -27,7 +33,7 @@ def same_states(loops: Sequence[Loop], values: FormulaValues) -> Iterator[tuple[
             others = tuple(values.of(each) for each in before.before)
         if before is not loop:
             yield from map(_by_rows, starts, others)
-            yield from map(_by_rows, loop.steps(values), before.steps(values))
+            yield from map(_by_rows, loop.steps(values), before.steps(values, later))
 
 
 def _by_rows(one: Indexed, two: Indexed) -> tuple[Indexed, Indexed]:

@@ -218,8 +218,8 @@ class RawAlgebra:
                 return ("read", self._named("read", *of))
             case ("power", key):
                 return self.symbol(of_key(key)).tree
-            case ("read", str(name), *keys):
-                return self.read(name, [of_key(key) for key in keys]).tree
+            case ("read" | "whole" as kind, str(name), *keys):
+                return self.element(kind, name, [of_key(key) for key in keys]).tree
             case ("indicator", kind, key):
                 return self.function(kind, self.symbol(of_key(key))).tree
             case ("abs", inner):
@@ -233,6 +233,15 @@ class RawAlgebra:
     def read(self, name: str, place: Sequence[Poly | int]) -> Raw:
         """Return an element of an input."""
         return Raw(("read", self._named("read", name), *(self.scalar(i).tree for i in place)))
+
+    def element(self, kind: str, name: str, place: Sequence[Poly | int]) -> Raw:
+        """Return an element of an input of a kind of numbers: the checker knows nothing of whole
+        numbers but that what is rounded is one.
+        """
+        value = self.read(name, place)
+        if kind == "truth":
+            return self.positive(value)
+        return self.function("round", value) if kind == "whole" else value
 
     def infinity(self) -> Raw:
         """Return minus infinity."""

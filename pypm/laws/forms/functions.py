@@ -31,6 +31,7 @@ __all__ = [
     "absolute",
     "exp",
     "function",
+    "is_whole",
     "log",
     "never_positive",
     "never_zero",
@@ -309,7 +310,7 @@ ODD: Final = frozenset({"erf", "sin", "sign", "atan", "round"})
 EVEN: Final = frozenset({"cos"})
 INVERSES: Final = {"order": "rank", "rank": "order"}
 """Functions of places, each named with a number, that undo one another."""
-PLACES: Final = frozenset({*INVERSES, "ends"})
+PLACES: Final = frozenset({*INVERSES, "ends", "largest"})
 """Functions of places that are places or numbers of these."""
 
 
@@ -339,7 +340,7 @@ def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
         clauses = clauses_of(arguments[0], _is_positive)
         if clauses != [frozenset(arguments)]:  # it keeps the order of values
             return -maximum_of(tuple(-_largest_rounded(c) for c in clauses), _is_positive)
-        if _is_whole(arguments[0]):
+        if is_whole(arguments[0]):
             return arguments[0]
         if arguments[0].constant is not None:
             return rational(round(arguments[0].constant))
@@ -366,7 +367,7 @@ def _largest_rounded(clause: Iterable[Poly]) -> Poly:
     return maximum_of(tuple(_function("round", (a,)) for a in clause), _is_positive)
 
 
-def _is_whole(value: Poly) -> bool:
+def is_whole(value: Poly) -> bool:
     """Return whether a value is certainly a whole number."""
     return all(
         coefficient.denominator == 1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pypm.laws.forms.functions import function
+from pypm.laws.forms.functions import function, only_factor
 from pypm.laws.forms.polynomials import Key, Poly, factor, indicator, rational
 
 __all__ = ["PROBE", "Orders"]
@@ -46,7 +46,7 @@ class Orders:
 
     def note_place(self, value: Poly, size: Poly) -> None:
         """Note that a value that is read is a place in a dimension, maybe counted from its end."""
-        self._places.add((_read(value), size.key))
+        self._places.add((_read(value), _as_form(size).key))
 
     def search(self, row: At, count: Poly, values: At) -> At | None:
         """Return how many elements of a row are up to each value, where it is known: of all numbers
@@ -65,7 +65,10 @@ class Orders:
 
     def _are_places(self, value: Poly, size: Poly) -> bool:
         """Return whether a value counts from zero, where it is a place in a dimension."""
-        reads = {of for m in value.terms for of, _ in m if of[0] == "read"}
+        of = only_factor(value)
+        if of[:1] == ("function",):
+            return (str(of[1]), size.key) in self._places
+        reads = {of for m in value.terms for of, _ in m if of[0] in ("read", "whole")}
         if len(reads) != 1:
             return False
         one = factor(reads.pop())
@@ -83,8 +86,8 @@ def _as_form(place: Poly | int) -> Poly:
 
 
 def _read(value: Poly) -> str:
-    """Return the name of what is read, whatever the place; empty if it is nothing that is read."""
+    """Return the name of what is read, or of a function, whatever the place; else ""."""
     factors = [of for m in value.terms for of, _ in m]
-    if len(factors) != 1 or factors[0][0] != "read" or value != factor(factors[0]):
+    if len(factors) != 1 or value != factor(factors[0]):
         return ""
-    return str(factors[0][1])
+    return str(factors[0][1]) if factors[0][0] in ("read", "whole", "function") else ""

@@ -43,7 +43,7 @@ Key: TypeAlias = tuple[tuple[tuple[tuple[Factor, Fraction], ...], Fraction], ...
 """The terms of a polynomial in order, which can be hashed."""
 ONE: Final[Monomial] = frozenset()
 MINUS_INFINITY: Final[Factor] = ("-inf",)
-PLAIN: Final = frozenset({"size", "index", "read", "symbol", "sum", "function"})
+PLAIN: Final = frozenset({"size", "index", "read", "whole", "symbol", "sum", "function"})
 """Kinds of factors whose powers have no laws but that exponents are added."""
 LARGEST_POWER: Final = 8
 """The largest exponent by which a sum is multiplied out."""

@@ -57,7 +57,7 @@ def _factor(of: Factor, names: dict[str, str]) -> str:
             return f"c{number}"
         case ("prime", number):
             return str(number)
-        case ("read", name, *places):
+        case ("read" | "whole", name, *places):
             return f"{name}[{','.join(_inner(place, names) for place in places)}]"
         case ("sum" | "max" as kind, sizes, body):
             level = max(int(n[1:].split("_")[0]) for n in _bound_names(body, len(sizes)))

@@ -113,7 +113,7 @@ class SymbolicAlgebra:
         if never_positive(value):
             return rational(0)
         is_whole = all(c.denominator == 1 for c in value.terms.values()) and all(
-            of[0] in ("size", "index") and e.denominator == 1 and e > 0
+            of[0] in ("size", "index", "whole") and e.denominator == 1 and e > 0
             for m in value.terms
             for of, e in m
         )

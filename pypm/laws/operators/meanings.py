@@ -16,6 +16,7 @@ from typing import Final
 import torch
 
 from pypm.laws.algebra import Algebra, Given, Indexed, NoMeaning, Scalar
+from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.operators.composites import NORMS, where
 from pypm.laws.operators.orders import ORDERS
 from pypm.laws.operators.parts import MEANINGS_OF_PARTS
@@ -55,6 +56,10 @@ def _divided(part: int) -> Meaning:
 
 
 def _quotient(c: Site, x: Indexed, y: Indexed, *, rounding_mode: Given = None) -> Given:
+    if rounding_mode == "floor" and y.rank == 0 and y.kind == "real":
+        if not isinstance(c.algebra, SymbolicAlgebra):
+            raise NoMeaning("a division that rounds")
+        return each(lambda v, w: c.algebra.function("rounded quotient", v, w), x, y)
     if rounding_mode == "floor":
         return _divided(0)(c, x, y)
     if rounding_mode is not None:

@@ -7,9 +7,13 @@ searched by it, and the search of places among the ends of equal values undoes t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from pypm.laws.algebra import Given, Index, Indexed, NoMeaning, Scalar, Shape
+from pypm.laws.forms.orders import PROBE
+from pypm.laws.forms.polynomials import Poly
+from pypm.laws.forms.printing import shown
 from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.operators.site import Meaning, Site
 
@@ -88,8 +92,77 @@ def _searched(
     return Indexed(values.shape, at)
 
 
+def _largest(
+    c: Site, x: Indexed, *, k: Given, dim: int = -1, largest: bool = True, **_: Given
+) -> tuple[Indexed, Indexed]:
+    """Return the largest elements of each row, and their places: functions of the row."""
+    a, size = c.algebra, x.shape[-1]
+    if dim not in (-1, x.rank - 1) or not largest:
+        raise NoMeaning("the least elements, or those of columns")
+    name = f"largest {shown(size)}" if isinstance(size, Poly) else ""
+
+    def place(p: Shape) -> Scalar:
+        if not isinstance(a, SymbolicAlgebra):
+            try:
+                places = sorted(range(size), key=lambda i: -x.value(*p[:-1], i))
+                return a.scalar(places[p[-1]])
+            except (TypeError, IndexError):  # in a finite field, or of too few elements
+                raise NoMeaning("an order of values that have none") from None
+        row = a.determining((size,), lambda q: x.value(*p[:-1], *q))
+        return a.function(name, a.scalar(p[-1]), *row)
+
+    shape = (*x.shape[:-1], c.size(k))
+    if isinstance(a, SymbolicAlgebra):
+        a.note_place(place((PROBE,) * x.rank), size)
+    found = Indexed(shape, lambda p: x.value(*p[:-1], a.place(place(p))), kind=x.kind)
+    return found, Indexed(shape, place, kind="whole")
+
+
+@dataclass
+class _Counts(Indexed):
+    """Numbers of elements of a row that are each of the first whole numbers."""
+
+    row: Indexed | None = None
+
+
+def _histogram(c: Site, x: Indexed, *, bins: Given, min: Given, max: Given) -> Indexed:
+    """Return how many elements are each whole number below that of the bins."""
+    a, count = c.algebra, c.size(bins)
+    if not (x.kind == "whole" or x.is_cast):
+        raise NoMeaning("a histogram of values that may be no whole numbers")
+    if x.rank != 1 or c.size(min) != 0 or c.size(max) + 1 != count:
+        raise NoMeaning("a histogram of bins that are not whole numbers")
+
+    def at(p: Shape) -> Scalar:
+        return a.total(x.shape[0], lambda i: a.zero(x.value(i) - a.scalar(p[0])))
+
+    return _Counts((count,), at, row=x)
+
+
+def _cumulated(c: Site, x: Indexed, *, dim: int, **_: Given) -> Indexed:
+    """Return sums of the elements up to each; of counts in a sorted row, the ends of its values."""
+    a = c.algebra
+    if x.rank != 1:
+        raise NoMeaning("sums of several rows")
+    if isinstance(x, _Counts) and x.row is not None and isinstance(a, SymbolicAlgebra):
+        known = a.search(x.row.shape[0], x.row.value, x.shape[0], lambda i: i)
+        if known is not None:
+            return Indexed(x.shape, lambda p: known(p[0]), kind="whole")
+
+    def at(p: Shape) -> Scalar:
+        def up_to(i: Index) -> Scalar:
+            return a.choose(a.positive(a.scalar(i - p[0])), lambda: c.number(0), lambda: x.value(i))
+
+        return a.total(x.shape[0], up_to)
+
+    return Indexed(x.shape, at)
+
+
 ORDERS: Final[dict[str, Meaning]] = {
     "aten.sort": _sort,
     "aten.argsort": _argsort,
     "aten.searchsorted": _searched,
+    "aten.topk": _largest,
+    "aten.histc": _histogram,
+    "aten.cumsum": _cumulated,
 }

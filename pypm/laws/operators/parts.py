@@ -31,7 +31,8 @@ def _same(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
 def _cast(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
     dtype = attributes.get("dtype")
     if others or not isinstance(dtype, torch.dtype):
-        return Indexed(x.shape, lambda p: x.value(*p))  # patterns ask that it be floating-point
+        is_cast = x.kind == "whole"  # patterns ask that it be floating-point
+        return Indexed(x.shape, lambda p: x.value(*p), is_cast=is_cast)
     kind = kind_of(dtype)
     if kind == "truth" and x.kind == "real":
         raise NoMeaning("a cast to truth values")
@@ -43,7 +44,7 @@ def _cast(c: Site, x: Indexed, *others: Given, **attributes: Given) -> Indexed:
         value = x.value(*place)
         return c.algebra.function(name, value) if rounds else value
 
-    return Indexed(x.shape, at, kind=kind)
+    return Indexed(x.shape, at, kind=kind, is_cast=x.kind == "whole" and not is_narrow)
 
 
 def kind_of(dtype: torch.dtype) -> str:
@@ -143,6 +144,21 @@ def _scattered(
             is_in = is_in * a.positive(a.scalar(1 - beyond))
         own = (*p[:dim], i, *p[dim + 1 :])
         return a.choose(is_in, lambda: source.value(*own), lambda: x.value(*p))
+
+    return Indexed(x.shape, at)
+
+
+def _put(c: Site, x: Indexed, source: Indexed, *, dim: int, index: Given) -> Indexed:
+    """Return x with another item."""
+    if (*x.shape[:dim], *x.shape[dim + 1 :]) != source.shape:
+        raise SizesDiffer(source.shape, (*x.shape[:dim], *x.shape[dim + 1 :]))
+    a, item = c.algebra, _counted_up(c, x.shape[dim], index)
+
+    def at(p: Shape) -> Scalar:
+        after = p[dim] - item
+        is_it = a.positive(a.scalar(after + 1)) * a.positive(a.scalar(1 - after))
+        own = (*p[:dim], *p[dim + 1 :])
+        return a.choose(is_it, lambda: source.value(*own), lambda: x.value(*p))
 
     return Indexed(x.shape, at)
 
@@ -313,6 +329,7 @@ MEANINGS_OF_PARTS: Final[dict[str, Meaning]] = {
     "aten.select": _selected,
     "aten.slice": _sliced,
     "aten.slice_scatter": _scattered,
+    "aten.select_scatter": _put,
     "aten.copy": lambda c, x, source, **_: broadcast(source, x.shape),
     "aten.narrow": _narrowed,
     "aten.split": _split,

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import cache
 from typing import Final
 
 from pypm.fx.operators.corrections import named
 from pypm.laws.algebra import (
+    Algebra,
     Given,
     Index,
     Indexed,
     NoMeaning,
     Scalar,
     Shape,
+    SizesDiffer,
 )
 from pypm.laws.forms.orders import PROBE
+from pypm.laws.forms.polynomials import Poly
 from pypm.laws.forms.symbolic import SymbolicAlgebra
+from pypm.laws.operators.composites import where
 from pypm.laws.operators.site import Meaning, Site
 from pypm.laws.operators.tensors import broadcast, each
 
@@ -93,16 +98,77 @@ def indexed(c: Site, x: Indexed, indices: tuple[Indexed | None, ...]) -> Indexed
         for dim, index in zip(dims, given, strict=True):
             a.note_place(index.value(*(PROBE,) * index.rank), x.shape[dim])
 
-    def counted_up(value: Scalar, size: Index) -> Index:
-        is_negative = a.positive(-value)
-        return a.place(a.choose(is_negative, lambda: value + a.scalar(size), lambda: value))
-
     def at(p: Shape) -> Scalar:
         values = together.value(*p[first : first + rank])
-        places = map(counted_up, values, x.shape[first:])
+        places = (
+            _counted_up(a, value, n) for value, n in zip(values, x.shape[first:], strict=False)
+        )
         return x.value(*p[:first], *places, *p[first + rank :])
 
     return Indexed((*x.shape[:first], *together.shape, *x.shape[dims[-1] + 1 :]), at)
+
+
+def _counted_up(a: Algebra, value: Scalar, size: Index) -> Index:
+    """Return a place that may be counted from the end of a dimension."""
+    is_negative = a.positive(-value)
+    return a.place(a.choose(is_negative, lambda: value + a.scalar(size), lambda: value))
+
+
+def _put(
+    c: Site,
+    x: Indexed,
+    indices: tuple[Indexed | None, ...],
+    values: Indexed,
+    *,
+    accumulate: bool = False,
+) -> Indexed:
+    """Return x with values at places along one dimension."""
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if accumulate or len(given) != 1 or given[0][1].kind == "truth":
+        raise NoMeaning("values that are added, or places in several dimensions")
+    ((dim, index),) = given
+    shape = (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+    return _with_values(c, x, broadcast(values, shape), index, dim)
+
+
+def _copied(c: Site, x: Indexed, index: Indexed, values: Indexed, *, dim: int) -> Indexed:
+    shape = (*x.shape[:dim], *(index.shape or (1,)), *x.shape[dim + 1 :])
+    if values.rank != x.rank:
+        raise SizesDiffer(values.rank, x.rank)
+    for n, m in zip(values.shape, shape, strict=True):
+        if n != m:
+            raise SizesDiffer(n, m)
+    row = index if index.rank else Indexed((1,), lambda _: index.value())
+    return _with_values(c, x, values, row, dim)
+
+
+def _with_values(c: Site, x: Indexed, values: Indexed, index: Indexed, dim: int) -> Indexed:
+    """Return x with values at places along a dimension: at one, or in an order of the first."""
+    if index.rank != 1:
+        raise NoMeaning("places in several dimensions")
+    a, count = c.algebra, index.shape[0]
+    back = None
+    if isinstance(a, SymbolicAlgebra) and isinstance(count, Poly):
+        back = a.order_back(count, index.value)
+    is_all = x.shape[dim] == count
+    constant = count.constant if isinstance(count, Poly) else Fraction(count)
+    if constant is None and back is None:
+        raise NoMeaning("values at several places")
+    known = int(constant or 0)
+
+    def at(p: Shape) -> Scalar:
+        if back is not None:
+            there = values.value(*p[:dim], back(p[dim]), *p[dim + 1 :])
+            is_written = a.number(1) if is_all else a.positive(a.scalar(count - p[dim]))
+            return a.choose(is_written, lambda: there, lambda: x.value(*p))
+        found = x.value(*p)
+        for i in range(known):
+            place = _counted_up(a, index.value(i), x.shape[dim])
+            there = values.value(*p[:dim], i, *p[dim + 1 :])
+            found = where(a, a.zero(a.scalar(p[dim] - place)), there, found)
+        return found
+
+    return Indexed(x.shape, at, kind=x.kind)
 
 
 def _gathered(c: Site, x: Indexed, index: Indexed, *, dim: int, **_: Given) -> Indexed:
@@ -142,6 +208,8 @@ MEANINGS_OF_READS: Final[dict[str, Meaning]] = {
     "aten.tril": _triangle(1),
     "aten.triu": _triangle(-1),
     "aten.index": indexed,
+    "aten.index_put": _put,
+    "aten.index_copy": _copied,
     "aten.index_select": _taken,
     "aten.embedding": _embedded,
     "aten.gather": _gathered,

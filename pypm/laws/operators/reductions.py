@@ -15,6 +15,7 @@ from pypm.laws.algebra import (
     Shape,
     SizesDiffer,
 )
+from pypm.laws.forms.symbolic import SymbolicAlgebra
 from pypm.laws.operators.einsum import contracted
 from pypm.laws.operators.site import Meaning, Site
 from pypm.laws.operators.tensors import each, matrix_product, reduced
@@ -199,10 +200,14 @@ def _grouped_mm(
         if one != two:
             raise SizesDiffer(one, two)
     a = c.algebra
+    known = None
+    if isinstance(a, SymbolicAlgebra):
+        known = a.search(ends.shape[0], ends.value, x.shape[0], lambda i: i)
 
     def at(place: Shape) -> Scalar:
         i, j = place
-        group = a.place(a.total(ends.shape[0], lambda e: _is_up_to(a, ends.value(e), a.scalar(i))))
+        count = a.total(ends.shape[0], lambda e: _is_up_to(a, ends.value(e), a.scalar(i)))
+        group = a.place(count if known is None else known(i))
         return a.total(x.shape[1], lambda k: x.value(i, k) * w.value(group, k, j))
 
     return Indexed((x.shape[0], w.shape[2]), at)

@@ -11,13 +11,13 @@ from pypm.core.operators import CONS, GETITEM, LITERAL, NIL, REQUIRED, Operator
 from pypm.fx.operators.body_trace import stated_reference
 from pypm.fx.operators.corrections import named
 from pypm.laws.algebra import Given
-from pypm.laws.formulas import ANYTHING, Formula
+from pypm.laws.formulas import ANYTHING, Formula, given_number, is_several
+from pypm.laws.operators.dims import count_dims
 from pypm.laws.operators.meanings import ELEMENTS
 from pypm.laws.patterns.by_reference import by_reference
 from pypm.laws.patterns.guarding import Guarding
 from pypm.laws.patterns.listing import Items, joined
-from pypm.laws.patterns.operator_dims import count_dims
-from pypm.laws.patterns.variables import given_number, is_several
+from pypm.laws.patterns.uses import said_ranks, said_type
 from pypm.laws.patterns.ways import Argument, Impossible, NotMatched, Tree, WayName
 
 __all__ = ["Applying"]
@@ -30,7 +30,14 @@ VIEWS: Final = named(
 """Operators whose result has the shape that guards say, where arguments may be anything."""
 LIKE_ANOTHER: Final = ("aten.view_as", "aten.reshape_as")
 """Operators that take the shape of another operand."""
-OF_SEVERAL: Final = ("getitem", "aten.cat", "aten.stack", "aten.einsum", "aten.index")
+OF_SEVERAL: Final = (
+    "getitem",
+    "aten.cat",
+    "aten.stack",
+    "aten.einsum",
+    "aten.index",
+    "aten.index_put",
+)
 """Operators that take several tensors as one operand."""
 
 
@@ -79,10 +86,13 @@ class Applying(Guarding):
                 raise Impossible("an item that a tuple has not")
             return operands[0][index]
         if attributes.get("dtype") is ANYTHING and slot is not None:
-            attributes["dtype"] = self._variables.said_type(slot) or ANYTHING
+            attributes["dtype"] = said_type(self._way.every_guard, slot) or ANYTHING
         count_dims(operator, operands, attributes)
         if operator.name == "aten.full" and attributes["size"] is ANYTHING:
             attributes["size"] = (1,)  # it is broadcast
+        said_shape = self._said_shape(slot) if operator.name == "prims.iota" else None
+        if said_shape is not None and len(said_shape) == 1:
+            attributes["length"] = said_shape[0]
         if attributes.get("keepdim") is ANYTHING:
             attributes["keepdim"] = self._pick((False, True), "keepdim")
         if operator.name == "aten.slice" and _is_of_any_length(attributes):
@@ -129,19 +139,31 @@ class Applying(Guarding):
         return self._formulas.apply("aten.view", [x], {}, sizes)
 
     def _shape(
-        self, own: tuple[Given, ...], slot: WayName | None, is_own: bool = False
+        self,
+        own: tuple[Given, ...],
+        slot: WayName | None,
+        is_own: bool = False,
+        is_alike: bool = False,
     ) -> tuple[Given, ...]:
         """Return the shape of a view of a tensor of the shape `own`: what guards say, or new; of
-        three dimensions, where a meaning says which shape `is_own`.
+        three dimensions, where a meaning says which shape `is_own`. All views that are to be
+        `is_alike` are of one rank.
         """
         found = self._said_shape(slot)
         if found is not None:
             return found
         self._world.has_choices = True
-        ranks = [3] * (len(own) > 3)
-        if not is_own:
-            ranks = [rank for rank in (2, 3) if rank != len(own)] + [len(own)] * (len(own) > 2)
-        chosen = self._pick([None, *ranks], "shape")
+        said = said_ranks(self._way.every_guard, slot)
+        ranks = [None, *said] if said == (len(own),) else [*said]
+        if not said:
+            ranks = [None] + [3] * (len(own) > 3)
+        if not (said or is_own):
+            ranks = [None, *(rank for rank in (2, 3) if rank != len(own))]
+            ranks += [len(own)] * (len(own) > 2)
+        options = self._alike if is_alike and self._alike else ranks
+        chosen = self._pick(options, "shape")
+        if is_alike:
+            self._alike = [chosen]
         if chosen is None:
             return own
         sizes = tuple(self._world.size() for _ in range(chosen))

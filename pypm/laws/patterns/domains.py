@@ -30,117 +30,32 @@ from pypm.core.patterns import (
 )
 from pypm.core.record_expressions import MakeRecord
 from pypm.core.terms import VALUE, exact
-from pypm.core.traverse import alternates, children, conjuncts, parts, subexpressions
+from pypm.core.traverse import (
+    alternates,
+    children,
+    conjuncts,
+    expression_names,
+    parts,
+    subexpressions,
+)
+from pypm.laws.patterns.operator_arguments import (
+    FIELDS,
+    LIST,
+    MASKED,
+    MEANT,
+    NUMBER,
+    OF_ONE_DIM,
+    SHAPE,
+    SIZE,
+    TENSOR,
+    UNKNOWN,
+    Domain,
+    of_argument,
+    of_operand,
+)
 
-__all__ = [
-    "DIMS",
-    "FIELDS",
-    "LIST",
-    "MASKED",
-    "MEANT",
-    "NUMBER",
-    "ORDER",
-    "PLACE",
-    "SHAPE",
-    "SIZE",
-    "TENSOR",
-    "TRUTH",
-    "UNKNOWN",
-    "Domain",
-    "Domains",
-    "ListOf",
-    "MeantBy",
-    "added",
-    "fields_in",
-    "of_argument",
-    "of_operand",
-    "summands",
-]
+__all__ = ["Domains", "ListOf", "MeantBy", "added", "fields_in", "summands"]
 
-NUMBER: Final = "number"
-TENSOR: Final = "tensor"
-SIZE: Final = "size"
-PLACE: Final = "place"
-ORDER: Final = "order"
-SHAPE: Final = "shape"
-UNKNOWN: Final = "unknown"
-DIMS: Final = "dims"
-TRUTH: Final = "truth"
-FIELDS: Final = "fields"
-LIST: Final = "list"
-MEANT: Final = "meant"
-Domain: TypeAlias = dict[object, object]
-"""Values by a key: those above stand for themselves, constants for one. Under `FIELDS` are the
-domains of a record's fields, by name; under `LIST` a `ListOf`; under `MEANT` a `MeantBy`.
-"""
-EQUATIONS: Final = (
-    "bhsd,bhtd->bhst",
-    "bshd,bthd->bhst",
-    "bhst,bhtd->bhsd",
-    "bhst,bthd->bshd",
-)
-"""Equations of `einsum` that stand for others."""
-CONDITIONS: Final = {"aten.where": 0, "aten.masked_fill": 1}
-"""Operators with the place of an operand that holds truth values."""
-COUNTS: Final = {"aten.repeat_interleave": 1}
-"""Operators with the place of an operand that is a number of times."""
-NUMBERS: Final = frozenset({"eps", "epsilon", "alpha", "beta", "scale", "p", "negative_slope"})
-"""Arguments of operators that are numbers."""
-PLACES: Final = frozenset({"start", "end", "length"})
-"""Arguments that are places along a dimension: taken to be numbers from 1 on."""
-MASKED: Final = (
-    "aten.scaled_dot_product_attention",
-    "aten._scaled_dot_product_flash_attention_for_cpu",
-)
-"""Operators whose fourth operand may be None; else it is added if it holds numbers, and hides if it
-holds truth.
-"""
-OVER_DIMS: Final = frozenset(
-    f"aten.{name}"
-    for name in ("sum", "mean", "amax", "var", "var_mean", "logsumexp", "linalg_vector_norm")
-)
-"""Operators that take several dimensions."""
-SIZES: Final = frozenset({"group_size", "head_size"})
-"""Arguments that are sizes."""
-TRUTHS: Final = frozenset(
-    {
-        *("is_causal", "enable_gqa", "keepdim"),
-        *("is_neox", "is_sf_swizzled_layout", "dummy_is_scale_transposed"),
-    }
-)
-"""Arguments that are truth values."""
-ITEM: Final = "item"
-LAST_ITEM: Final = "item from the end"
-INDEX: Final = "index"
-ALL: Final = ("slice", None, None, None)
-_DIM: Final[Domain] = {dim: dim for dim in range(4)}
-_ITEM: Final[Domain] = {ITEM: ITEM, LAST_ITEM: LAST_ITEM, 0: 0, 1: 1}
-_SLICE: Final[Mapping[str, Domain]] = {
-    "dim": _DIM,
-    "start": {PLACE: PLACE, 0: 0, 1: 1},
-    "step": {1: 1, 2: 2},
-}
-PIECE: Final = "piece"
-OF_PIECES: Final = frozenset(
-    f"aten.{name}" for name in ("unbind", "split", "split_with_sizes", "chunk", "tensor_split")
-)
-"""Operators that return pieces of a tensor."""
-OF_ONE_DIM: Final[Mapping[str, Mapping[str, Domain]]] = {
-    "aten.select": {"dim": _DIM, "index": _ITEM},
-    **dict.fromkeys(("aten.slice", "aten.slice_scatter"), _SLICE),
-    "aten.narrow": {"dim": _DIM},
-    "aten.unbind": {"dim": _DIM},
-    "aten.split": {"dim": _DIM, "split_size": {1: 1, SIZE: SIZE}},
-    "aten.split_with_sizes": {"dim": _DIM, "split_sizes": {1: 1, SIZE: SIZE}},
-    "aten.chunk": {"dim": _DIM, "chunks": {2: 2, SIZE: SIZE}},
-    "aten.tensor_split": {"dim": _DIM, "sections": {SIZE: SIZE}},
-    "aten.stack": {"dim": _DIM},
-    "aten.unsqueeze": {"dim": _DIM},
-    "aten.cat": {"dim": _DIM},
-    "getitem": {"index": {**_ITEM, INDEX: INDEX}},
-    PIECE: {"index": _ITEM},
-}
-"""Arguments of operators on one dimension: any of the first four, and one item of it."""
 ARITHMETIC: Final = frozenset({"add", "sub", "mul", "div", "neg", "pow", "ratio"})
 
 
@@ -157,10 +72,13 @@ class ListOf:
 
 @dataclass(frozen=True, eq=False)
 class MeantBy:
-    """The meaning of a pattern for arguments of some domains."""
+    """The meaning of a pattern for arguments of some domains, which fulfil guards."""
 
     definition: Definition
     arguments: tuple[Domain, ...]
+    names: tuple[str, ...]
+    """The names of the arguments in the guards."""
+    guards: tuple[Equal, ...]
 
 
 def added(found: Domain, other: Domain) -> None:
@@ -241,7 +159,8 @@ class Domains:
             definition = _called(pattern, frames)[0]
             if definition is not None and definition.means is not None:
                 arguments = tuple(self.of(frames[0], a, frames[1:]) for a in pattern.actuals)
-                found[MEANT] = MeantBy(definition, arguments)
+                guards = _guards_on(pattern.actuals, frames[0].body)
+                found[MEANT] = MeantBy(definition, arguments, pattern.actuals, guards)
                 return
         found[TENSOR] = TENSOR
 
@@ -311,6 +230,17 @@ class Domains:
         return tuple(found)
 
 
+def _guards_on(names: Sequence[str], body: Pattern) -> tuple[Equal, ...]:
+    """Return the guards of a pattern that say of these names alone what is equal."""
+    guards = (g for p in parts(body) if isinstance(p, Guarded) for g in conjuncts(p.guard))
+    return tuple(
+        guard
+        for guard in guards
+        if isinstance(guard, Equal)
+        and {*expression_names(guard.left), *expression_names(guard.right)} <= {*names}
+    )
+
+
 def _is_one(name: str, operand_of: Pattern, body: Pattern) -> bool:
     """Return whether each alternate with an operator says that its operand has one element."""
     said = Equal(Attribute(name, "numel"), Constant(1))
@@ -342,40 +272,12 @@ def _reads_shapes(expression: Expression) -> bool:
     return any(isinstance(part, Attribute) and part.attribute == "shape" for part in parts)
 
 
-def of_operand(operator: str, at: int) -> str:
-    """Return the kind of value that an operand is, by the operator and its place."""
-    if CONDITIONS.get(operator) == at:
-        return TRUTH
-    return SIZE if COUNTS.get(operator) == at else TENSOR
-
-
 def _called(pattern: Mu | Call, frames: _Frames) -> tuple[Definition | None, _Frames]:
     """Return the definition that is called, if it is known, and those around it."""
     if isinstance(pattern, Mu):
         return pattern.definition, frames
     rest = frames[pattern.index :]
     return (rest[0], rest[1:]) if rest else (None, ())
-
-
-def of_argument(name: str, operator: str = "") -> Domain:
-    """Return the kinds of values that an argument of an operator may have, by its name."""
-    if operator in OF_ONE_DIM and name in OF_ONE_DIM[operator]:
-        return OF_ONE_DIM[operator][name]
-    if name in NUMBERS:
-        return {NUMBER: NUMBER} | ({None: None} if name == "scale" else {})
-    if name in PLACES:
-        return {PLACE: PLACE}
-    if name in SIZES:
-        return {SIZE: SIZE}
-    if name in TRUTHS:
-        return {exact(value): value for value in (False, True)}
-    if name == "equation":
-        return {equation: equation for equation in EQUATIONS}
-    if name == "dims":
-        return {ORDER: ORDER}
-    if name == "dim" and operator in OVER_DIMS:
-        return {DIMS: DIMS}
-    return {UNKNOWN: UNKNOWN}
 
 
 def _of_plain(found: Domain, expression: Expression) -> None:

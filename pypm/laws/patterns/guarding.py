@@ -44,6 +44,7 @@ from pypm.laws.patterns.unknown_guards import (
 from pypm.laws.patterns.valued import Valued
 from pypm.laws.patterns.ways import Argument, Impossible, Meant, Names, NotMatched, Spelled, WayName
 from pypm.laws.sizes import is_one
+from pypm.laws.tracing import tensor_of
 
 __all__ = ["Guarding"]
 
@@ -64,6 +65,10 @@ class Guarding(Valued):
                 before = len(self._world.hypotheses)
                 is_wrong = holds(guard, known.__getitem__) is False
                 if is_wrong and len(self._world.hypotheses) == before:
+                    raise Impossible("another constant")
+        for slot, given in self._given.items():
+            match slot.lets[0][0] if slot.lets else None:
+                case Constant(int() as said) if type(given) is int and given != said:
                     raise Impossible("another constant")
         for slot in self._given:
             with suppress(NoMeaning):
@@ -192,9 +197,12 @@ class Guarding(Valued):
         with self._world.observing(watched=False, divides=True):
             return holds(guard, self._subjects(names))
 
-    def _evaluate(self, expression: Expression, names: Names) -> Value:
+    def _evaluate(self, expression: Expression, names: Names, is_bound: bool = False) -> Value:
+        """Return the value of an expression, or UNDEFINED; of one that a name `is_bound` to, types
+        that no guard says are known as well.
+        """
         with self._world.observing(watched=True, divides=True):
-            return all_made(evaluate(expression, self._subjects(names)))
+            return all_made(evaluate(expression, self._subjects(names, is_bound)))
 
     def _argument(self, argument: Argument) -> Given:
         said = argument.value
@@ -207,15 +215,16 @@ class Guarding(Valued):
         items = [Argument(argument.items.get(i)) for i in range(int(length))]  # type: ignore[call-overload]
         return tuple(map(self._argument, items))
 
-    def _subjects(self, names: Names) -> Callable[[str], GuardedName]:
+    def _subjects(self, names: Names, is_bound: bool = False) -> Callable[[str], GuardedName]:
         return lambda name: GuardedName(
-            partial(self.value, names[name]), partial(self.attribute, names[name])
+            partial(self.value, names[name]), partial(self.attribute, names[name], is_bound)
         )
 
-    def attribute(self, slot: WayName, name: str) -> Value:
+    def attribute(self, slot: WayName, is_bound: bool, name: str) -> Value:
         """Return what is known of an attribute of a slot's value, or UNDEFINED."""
         if name == "dtype":
-            return self.dtypes.get(slot, UNDEFINED)
+            said = self.dtypes.get(slot, UNDEFINED)
+            return self._own_type(slot) if said is UNDEFINED and is_bound else said
         if name in ("device", "tags", "is_contiguous"):
             return UNDEFINED
         if self._is_variable(slot):
@@ -230,9 +239,14 @@ class Guarding(Valued):
             return UNDEFINED
         return known_attribute(self._formulas, value, name)
 
+    def _own_type(self, slot: WayName) -> Given:
+        """Return the type of a tensor that no guard says: that of the real numbers, mostly."""
+        self._world.asks_types = True
+        return getattr(tensor_of(self.value(slot), self._formulas), "dtype_", self._world.dtype)
+
     def _owner(self, slot: WayName, attribute: str) -> Given:
         """Return the value whose attribute is read: no more of it, where a field is."""
-        found = self.attribute(slot, attribute)
+        found = self.attribute(slot, False, attribute)
         return self.value(slot) if attribute in SHAPES else found
 
     def _is_variable(self, slot: WayName) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from pypm.core.records import Record, fields_of, mapped
 from pypm.fx.values.observers import Lists
 from pypm.laws.algebra import Given, NoMeaning
@@ -13,7 +15,18 @@ from pypm.laws.numbers import Size
 from pypm.laws.patterns.ways import NotMatched
 from pypm.laws.tracing import formulas_of, running, tensor_of
 
-__all__ = ["Items", "aligned", "in_torch", "joined", "listed", "rebuilt", "states_in", "tensors_in"]
+__all__ = [
+    "Filled",
+    "Items",
+    "aligned",
+    "in_torch",
+    "joined",
+    "listed",
+    "rebuilt",
+    "states_in",
+    "tensors_in",
+    "written",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,14 +37,40 @@ class Items:
     rest: Formula
 
 
+@dataclass(frozen=True, eq=False)
+class Filled:
+    """The first items of a tensor along a dimension; the others may be anything."""
+
+    items: Formula
+    dim: Given
+
+
+def written(formulas: Formulas, of: Filled) -> Formula:
+    """Return any tensor with such items."""
+    count, *sizes = formulas.sizes(of.items)
+    if not isinstance(of.dim, int) or not -1 - len(sizes) <= of.dim <= len(sizes):
+        raise NotMatched("no such dimension")
+    dim = of.dim % (len(sizes) + 1)
+    rest = formulas.read([*sizes[:dim], formulas.world.size(), *sizes[dim:]])
+    found: Formula = in_torch(
+        formulas, lambda x, y: y.slice_scatter(x.movedim(0, dim), dim, 0, count), of.items, rest
+    )
+    return found
+
+
 def in_torch(formulas: Formulas, code: Callable[..., Given], *values: Given) -> Given:
     """Return what torch code makes of values."""
     with running(formulas):
         return formulas_of(code(*(tensor_of(value, formulas) for value in values)), formulas)
 
 
-def listed(formulas: Formulas, lists: Lists, results: Formula, steps: Size) -> Given:
-    """Return the list of the results of so many steps, [steps, ...]."""
+def listed(
+    formulas: Formulas, lists: Lists, results: Formula, steps: Size, head: Formula | None = None
+) -> Given:
+    """Return the list of the results of so many steps, [steps, ...], perhaps after a tensor."""
+    if head is not None:
+        both = in_torch(formulas, lambda x, y: torch.cat((x.unsqueeze(0), y)), head, results)
+        return Items((), both)
     if steps.form == 0:
         return ()
     return Items(
@@ -55,13 +94,28 @@ def joined(formulas: Formulas, operator: str, items: Items, dim: Given) -> Given
     return in_torch(formulas, code, items.rest)
 
 
-def aligned(formulas: Formulas, one: Given, other: Given) -> Given:
-    """Return a list like another one: with as many tensors that stand alone."""
+def aligned(formulas: Formulas, one: Given, other: Given) -> tuple[Given, Given]:
+    """Return a list like another one, with as many tensors that stand alone, and that; of a tensor
+    and another one with items in it, these items, the last one for itself.
+    """
+    if isinstance(one, Filled):
+        return _items(formulas, one.items, one.items), _items(
+            formulas, in_torch(formulas, lambda x: x.movedim(one.dim, 0), other), one.items
+        )
     if not (isinstance(one, Items) and isinstance(other, Items)):
-        return one
+        return one, other
     missing = len(other.heads) - len(one.heads)
     heads = tuple(in_torch(formulas, lambda x, i=i: x[i], one.rest) for i in range(missing))
-    return Items((*one.heads, *heads), in_torch(formulas, lambda x: x[missing:], one.rest))
+    return Items((*one.heads, *heads), in_torch(formulas, lambda x: x[missing:], one.rest)), other
+
+
+def _items(formulas: Formulas, x: Formula, like: Formula) -> tuple[Formula, ...]:
+    """Return as many first items of a tensor as another one has: the last one, and those before."""
+    last = formulas.world.sized(formulas.sizes(like)[0].form - 1)
+    found = [in_torch(formulas, lambda x: x.select(0, last), x)]
+    if last.form != 0:
+        found.append(in_torch(formulas, lambda x: x.narrow(0, 0, last), x))
+    return tuple(found)
 
 
 def tensors_in(value: Given) -> Iterator[Given]:

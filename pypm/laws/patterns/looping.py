@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pypm.core.patterns import Definition
 from pypm.core.terms import UNDEFINED
@@ -11,10 +12,19 @@ from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula
 from pypm.laws.lemmas import Lemma
 from pypm.laws.loops import STEP, looped
-from pypm.laws.patterns.hidden import Hidden, is_by_steps, new_group
-from pypm.laws.patterns.listing import Items, in_torch, listed, rebuilt, states_in
+from pypm.laws.numbers import form_of
+from pypm.laws.patterns.hidden import Hidden, new_group
+from pypm.laws.patterns.listing import (
+    Filled,
+    Items,
+    in_torch,
+    listed,
+    rebuilt,
+    states_in,
+    written,
+)
 from pypm.laws.patterns.valued import Valued
-from pypm.laws.patterns.ways import Meant, NotMatched, WayName
+from pypm.laws.patterns.ways import Meant, NotMatched, Spelled, Tree, WayName
 from pypm.laws.signatures import signature
 
 __all__ = ["Looping", "binds", "computes_steps", "given_to"]
@@ -58,19 +68,99 @@ def _list_of(definition: Definition) -> tuple[Definition, Lists]:
     raise NoMeaning("a list of no steps")
 
 
+@dataclass(frozen=True)
+class AnySteps:
+    """Steps of a loop that may be any: what they mean, the arguments of each pattern, and a tensor
+    like the result of one, if that is no state.
+    """
+
+    means: Repeats
+    calls: Mapping[str, Sequence[str]]
+    result: Given
+
+
 class Looping(Valued):
     """The part of a valuation that is about such calls."""
 
+    _steps: AnySteps | None = None
+    """The steps that are taken to be any."""
+    _result: Formula | None = None
+    """The result of the last step that was computed."""
+
+    def take_any_steps(
+        self, definition: Definition, slots: Mapping[str, WayName], result: Given
+    ) -> None:
+        """Let the steps of a loop be any function of the states and of their number, with results
+        like this one: then what is proved of them holds of all.
+        """
+        means, given = steps_of(definition.means), definition.given
+        assert means is not None
+        assert given is not None
+        calls = {given(means.step).name: means.call}
+        if means.lists is not None and means.lists.head:
+            name, *names = means.lists.head
+            calls[given(name).name] = tuple(names)
+        self._steps = AnySteps(means, calls, result)
+        for name in means.others:
+            self._given[slots[name]] = f"any {name}"
+
+    def is_any_step(self, call: Tree) -> bool:
+        """Return whether a call is of a step that is taken to be any."""
+        if self._steps is None or not isinstance(call, (Meant, Spelled)):
+            return False
+        return call.definition.name in self._steps.calls
+
+    def any_step(self, call: Meant | Spelled) -> Given:
+        """Return the result of such a step, and bind the states after it."""
+        if call in self._results:
+            return self._results[call]
+        assert self._steps is not None
+        means, name = self._steps.means, call.definition.name
+        slots = dict(zip(self._steps.calls[name], call.actuals, strict=True))
+        others = [slots[other] for other in means.others if other in slots]
+        if any(map(self._is_free, others)):
+            raise NoMeaning("a step of another loop")
+        number = slots[means.number]
+        self._bind_as_said([number])
+        if self._is_free(number):
+            self._bound[number] = self._world.size()
+        before = {state: self._now(slots[state]) for state in means.states}
+        states = states_in([*before.values()])
+        said = ".".join((name, *map(str, map(self._now, others))))
+        given = {"given": (self._now(number),)}
+
+        def any_of(part: str, like: Formula) -> Formula:
+            sizes = self._formulas.sizes(like)
+            return self._formulas.apply(
+                "opaque", states, {"name": f"{said}.{part}", **given}, sizes
+            )
+
+        found = iter([any_of(f"state{n}", x) for n, x in enumerate(states)])
+        after = {n: rebuilt(before[state], found) for state, n in means.states.items()}
+        for after_name, value in after.items():
+            slot = slots.get(after_name)
+            if slot is not None and not self._is_free(slot):
+                raise NoMeaning("a state after a step that is known before")
+            if slot is not None:
+                self._bound[slot] = value
+        result = self._steps.result
+        made = any_of("result", result) if isinstance(result, Formula) else after[RESULT]
+        self._results[call] = made
+        return made
+
     def hide(self, call: Meant) -> None:
         """Bind what a call hides to values that observers alone read."""
+        if self.is_any_step(call):
+            self.any_step(call)
+            return
         by, names = hidden_by(call.definition.means) or (None, ())
         parameters = zip(call.definition.parameters, call.actuals, strict=True)
         slots = {name: slot for name, slot in parameters if name in names}
         if by is not None and all(map(self._is_free, slots.values())):
             label = f"({by.__name__})"
-            group = new_group(by, lambda options: self._pick(options, label), self._formulas)
-            if is_by_steps(by):
-                self._variables.put_beside(group.tensors)
+            ranks = self._variables.ranks_beside(by)
+            group = new_group(by, self._pick(ranks, label), self._formulas)
+            self._variables.put_beside(by, group.tensors)
             self._bound |= {s: Hidden(name, group, self._formulas) for name, s in slots.items()}
 
     def bind_states(self, slots: Sequence[WayName]) -> None:
@@ -93,14 +183,19 @@ class Looping(Valued):
             known[means.number] = self._world.size() - 1  # for any number of steps
             if means.lists is not None:
                 slot = call.actuals[parameters.index(means.lists.count)]
-                is_bound = self._is_free(slot) and not means.lists.is_reversed
+                is_bound = self._is_free(slot) and not means.lists.is_from_last
                 known[means.lists.last] = UNDEFINED
                 if means.lists.count != means.number:
                     known[means.lists.count] = UNDEFINED if is_bound else self._world.size()
             self._results[call], after = self.repeated(call)
             self._bound |= {slot: value for slot, value in after.items() if self._is_free(slot)}
+            if isinstance(self._results[call], Filled):
+                self._results[call] = written(self._formulas, self._results[call])
             names = zip(parameters, call.actuals, strict=True)
+            known |= dict.fromkeys(means.others, UNDEFINED)
             values = [known[n] if n in known else self._now(slot) for n, slot in names]
+            is_state = RESULT in means.states.values()
+            values.append(UNDEFINED if is_state else self._result)
             self._way.notes.append(Lemma(call.definition, (), signature(values)))
         return self._results[call]
 
@@ -131,18 +226,23 @@ class Looping(Valued):
         """Let the list that a definition joins be of these tensors, along a dimension."""
         self._items = *_list_of(definition), items
 
-    def _listed(self, call: Meant, lists: Lists, items: Formula) -> Items:
+    def _listed(self, call: Meant, lists: Lists, items: Formula) -> Given:
         """Return a list of tensors, each as it is as an item."""
         if any(isinstance(c, Meant) and c.definition is call.definition for c in self._results):
             raise NoMeaning("several lists")
         slots = dict(zip(call.definition.parameters, call.actuals, strict=True))
         given = [self._now(slots[name]) for name in lists.given]
 
+        count = self._formulas.sizes(items)[0]
+        if lists.is_written:
+            self._equal.append((self._now(slots[lists.count]), count))
+            return written(self._formulas, Filled(items, given[0]))
+
         def stepped(_: tuple[Formula, ...], at: Given) -> tuple[Formula, tuple[Formula, ...]]:
             found = in_torch(self._formulas, lambda x, *of: lists.item(x[at], *of), items, *given)
             return found, ()
 
-        return Items((), looped(self._formulas, stepped, (), self._formulas.sizes(items)[0])[0])
+        return Items((), looped(self._formulas, stepped, (), count)[0])
 
     def repeated(self, call: Meant) -> tuple[Given, dict[WayName, Given]]:
         """Return what the steps of a loop compute, and the states after them that parameters are
@@ -157,19 +257,22 @@ class Looping(Valued):
         names = {means.lists.last: next(iter(means.states.values()))} if means.lists else {}
         names |= {name: name for name in means.states.values() if name in slots}
         last = {slots.pop(name): state for name, state in names.items()}
+        number = self._world.sized(STEP + form_of(first))
         if any(self._is_free(slots[name]) for name in means.call if name in slots):
-            self._entered(step, means.call, {**slots, means.number: self._world.sized(STEP)})
+            self._entered(step, means.call, {**slots, means.number: number})
         before = [self._now(slots[name]) for name in means.states]
+        head = self._head(call, means, slots)
 
         def stepped(states: tuple[Formula, ...], at: Given) -> tuple[Formula, tuple[Formula, ...]]:
             found = iter(states)
             known = {n: rebuilt(b, found) for n, b in zip(means.states, before, strict=True)}
+            reads = self._formulas.reads
             result, own = self._entered(step, means.call, {**slots, **known, means.number: at})
+            if self._formulas.reads != reads:
+                raise NoMeaning("a step that reads what it does not bind: each may read another")
             after = {**own, RESULT: result}
-            if means.lists is not None:
-                given = [self._now(slots[name]) for name in means.lists.given]
-                if UNDEFINED not in given:
-                    result = in_torch(self._formulas, means.lists.item, result, *given)
+            self._result = result
+            result = self._item(means.lists, slots, result)
             return result, states_in([after[name] for name in means.states.values()])
 
         results, found = looped(self._formulas, stepped, states_in(before), count, first)
@@ -178,7 +281,27 @@ class Looping(Valued):
         bound = {slot: after[name] for slot, name in last.items()}
         if means.lists is None:
             return after[RESULT], bound
-        return listed(self._formulas, means.lists, results, count), bound
+        items = listed(self._formulas, means.lists, results, count, head)
+        dim = self._now(slots[means.lists.given[0]])
+        if means.lists.is_written and dim is not UNDEFINED and isinstance(items, Items):
+            return Filled(items.rest, dim), bound
+        return items, bound
+
+    def _head(self, call: Meant, means: Repeats, slots: Mapping[str, WayName]) -> Given:
+        """Return the tensor of a list before the results of all steps, if there is one."""
+        if means.lists is None or not means.lists.head or call.definition.given is None:
+            return None
+        name, *names = means.lists.head
+        given = {name: slots.get(name, UNDEFINED) for name in names} | {means.number: 0}
+        found, _ = self._entered(call.definition.given(name), names, given)
+        return self._item(means.lists, slots, found)
+
+    def _item(self, lists: Lists | None, slots: Mapping[str, WayName], result: Given) -> Given:
+        """Return a result as it is in a list."""
+        given = [] if lists is None else [self._now(slots[name]) for name in lists.given]
+        if lists is None or UNDEFINED in given:
+            return result
+        return in_torch(self._formulas, lists.item, result, *given)
 
     def _range(self, means: Repeats, slots: dict[str, WayName]) -> tuple[Given, Given]:
         """Return the number of the first step, and how many steps there are; the names of both
@@ -191,7 +314,8 @@ class Looping(Valued):
                 self._bound[number] = self._world.size() - 1
             return 0, self._now(number) + 1
         is_number = number is not None and means.lists.count != means.number
-        first = self._now(number) + 1 if number is not None and is_number else 0
+        start = int(bool(means.lists.head))
+        first = self._now(number) + 1 if number is not None and is_number else start
         slot = slots.pop(means.lists.count, number)
         assert slot is not None
         if self._is_free(slot):

@@ -10,7 +10,7 @@ from pypm.core.guards import Apply, Attribute, Constant, Expression, Guard, Or, 
 from pypm.core.terms import UNDEFINED, Value
 from pypm.core.traverse import expressions, subexpressions
 from pypm.laws.algebra import Given
-from pypm.laws.patterns.variables import rank_of
+from pypm.laws.formulas import rank_of
 from pypm.laws.patterns.ways import NotMatched
 from pypm.laws.sizes import World, is_of_items
 
@@ -90,6 +90,9 @@ def check_values(
     """Reject a way where a function of known values has no value, whatever the sizes. Of dimensions
     of a known size, other ways have the items. Raises NotMatched.
     """
+    if isinstance(expression, Tuple):
+        for element in expression.elements:
+            check_values(element, evaluated, world)
     if not isinstance(expression, Apply):
         return
     for argument in expression.arguments:

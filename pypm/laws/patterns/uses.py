@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import torch
 
-from pypm.core.guards import Apply, Attribute, Constant, Equal, Expression, Guard, Reference
+from pypm.core.guards import (
+    Apply,
+    Attribute,
+    Constant,
+    Equal,
+    Expression,
+    Guard,
+    Holds,
+    Reference,
+)
 from pypm.core.terms import VALUE, Value
 from pypm.laws.algebra import Given
-from pypm.laws.patterns.domains import MASKED, OF_PIECES, PIECE, TENSOR, of_argument, of_operand
+from pypm.laws.patterns.operator_arguments import (
+    MASKED,
+    OF_PIECES,
+    PIECE,
+    TENSOR,
+    of_argument,
+    of_operand,
+)
 from pypm.laws.patterns.ways import AppliedOperator, Meant, Names, Spelled, Tree, Way, WayName
 
-__all__ = ["dtype_tests", "uses_of"]
+__all__ = ["is_column", "said_ranks", "said_type", "uses_of"]
 
 RANKS_OF: Final = {"aten.bmm": 3, "aten.mm": 2}
 """Operators with the rank that all operands have."""
 
 
-def dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
+def _dtype_tests(guard: Guard) -> list[tuple[str, Value]]:
     """Return the types that a guard says, each with the name that has it."""
     match guard:
         case Equal(Attribute(name, "dtype"), Constant(value)) | Equal(
@@ -68,6 +85,8 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
                         found[operand]["operand"] = of_operand(operator.name, at)
                         if operator.name in RANKS_OF:
                             found[operand]["rank"] = RANKS_OF[operator.name]
+                if operator.name == "aten.select_scatter" and isinstance(operands[0], WayName):
+                    found[operands[0]]["items"] = True
                 if operator.name == "aten.narrow" and isinstance(operands[1], WayName):
                     found[operands[1]]["place"] = True
                 if operator.name in MASKED and isinstance(operands[3], WayName):
@@ -102,3 +121,36 @@ def uses_of(way: Way) -> dict[WayName, dict[str, Given]]:
         if not (isinstance(tree, WayName) and tree in found):  # else calls may bind it
             visit(tree)
     return found
+
+
+def is_column(guards: Iterable[tuple[Guard, Names]], slot: WayName) -> bool:
+    """Return whether a guard says that the last dimension of a name has size 1."""
+    for guard, names in guards:
+        match guard:
+            case Equal(Apply(of, (Attribute(name, "shape"), Constant(-1))), Constant(1)) if (
+                of.name == "item" and names.get(name) is slot
+            ):
+                return True
+    return False
+
+
+def said_ranks(guards: Iterable[tuple[Guard, Names]], slot: WayName | None) -> tuple[int, ...]:
+    """Return the ranks that a guard says that a name may have; none if none does."""
+    for guard, names in guards:
+        match guard:
+            case Equal(Attribute(name, "rank"), Constant(int() as rank)) if names.get(name) is slot:
+                return (rank,)
+            case Holds(Apply(function, (Attribute(name, "rank"), Constant(tuple() as ranks)))) if (
+                function.name == "in" and names.get(name) is slot
+            ):
+                return ranks
+    return ()
+
+
+def said_type(guards: Iterable[tuple[Guard, Names]], slot: WayName | None) -> torch.dtype | None:
+    """Return the type that a guard says that a name has, if one does."""
+    for guard, names in guards:
+        for tested, expected in _dtype_tests(guard):
+            if names.get(tested) is slot and isinstance(expected, torch.dtype):
+                return expected
+    return None

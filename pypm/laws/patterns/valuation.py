@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from pypm.core.guards import Attribute, Equal, Expression, Reference
@@ -11,15 +11,16 @@ from pypm.core.records import Record, fields_of
 from pypm.core.terms import DERIVED, UNDEFINED, VALUE, Value
 from pypm.core.traverse import expression_names
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.formulas import Formula, Formulas
-from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, takes
+from pypm.laws.formulas import Formula, Formulas, given_number, is_several
+from pypm.laws.lemmas import Lemma, Lemmas, has_own_shape, read_by, takes
 from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.numbers import is_number
 from pypm.laws.patterns.applying import Applying
+from pypm.laws.patterns.hidden import Hidden
 from pypm.laws.patterns.inversion import parts_of_expression
 from pypm.laws.patterns.looping import Looping, computes_steps, given_to
 from pypm.laws.patterns.unknown_guards import at_limits, check_values
-from pypm.laws.patterns.variables import given_number, is_several, parts_of
+from pypm.laws.patterns.variables import parts_of
 from pypm.laws.patterns.ways import (
     AppliedOperator,
     Entered,
@@ -104,7 +105,7 @@ class Valuation(Applying, Looping):
             if found is UNDEFINED:
                 raise NoMeaning(f"the value of `{slot.name}` is not known")
         elif slot.described:
-            found = self.tree(slot.described[0], slot)
+            found = self.tree(min(slot.described, key=_is_no_loop), slot)
         given = self._given.get(slot, UNDEFINED)
         if found is UNDEFINED and given is UNDEFINED:
             return self._bound_or_leaf(slot)
@@ -120,7 +121,7 @@ class Valuation(Applying, Looping):
         """
         self._world.unequal.clear()
         expression = at_limits(expression, self._world)
-        found = self._evaluate(expression, names)
+        found = self._evaluate(expression, names, is_bound=True)
         if found is UNDEFINED:
             self._unify_all(list(self._world.unequal))  # it may have one where they are equal
             check_values(expression, lambda part: self._evaluate(part, names), self._world)
@@ -148,6 +149,8 @@ class Valuation(Applying, Looping):
         match tree:
             case WayName():
                 return self.value(tree)
+            case Meant() | Spelled() if self.is_any_step(tree):
+                return self.any_step(tree)
             case Meant(definition, actuals):
                 if computes_steps(definition):
                     return self.bound_by(tree)
@@ -202,20 +205,32 @@ class Valuation(Applying, Looping):
         """Return the meaning of a call. Where it says how the result depends on its own shape, that
         is what guards say, or any of the same elements.
         """
-        is_open = any(map(self._is_open, actuals))
-        early = tuple(map(self._early, actuals))
+        read = read_by(definition.means, definition.parameters)
+        is_read = [name in read for name in definition.parameters]
+
+        def values(of: Callable[[WayName], Given]) -> tuple[Given, ...]:
+            pairs = zip(is_read, actuals, strict=True)
+            return tuple(of(slot) if is_known else UNDEFINED for is_known, slot in pairs)
+
+        is_open = True in values(self._is_open)
+        early = values(self._early)
         self._check_shared()
         own = self._own_shape(definition, early, is_open)
         if not takes(definition, "shape"):
-            return self._mean(definition, tuple(map(self.value, actuals)))
+            return self._mean(definition, values(self.value))
         if own is None:
-            return self._mean(definition, (*map(self.value, actuals), ()))
+            said = self._said_shape(slot)
+            if said is None:  # a row, or a column
+                said = self._pick([(0,), (0, 1)], "shape")
+                said = tuple(n or self._world.size() for n in said)
+            return self._mean(definition, (*values(self.value), said))
         is_own = is_open or slot is None
         is_flat = has_own_shape(definition)
-        shape = own if is_own and is_flat else self._shape(own, slot, is_flat)
+        is_alone = any(isinstance(value, Hidden) and value.is_alone for value in early)
+        shape = own if is_own and is_flat else self._shape(own, slot, is_flat, is_alone)
         if not has_own_shape(definition):
             self._equal.append((prod(own), prod(shape)))
-        found = self._mean(definition, (*map(self.value, actuals), shape))
+        found = self._mean(definition, (*values(self.value), shape))
         if isinstance(found, Formula):
             self._equal.append((self._formulas.sizes(found), shape))
         return found
@@ -255,6 +270,11 @@ class Valuation(Applying, Looping):
         self._variables.are_alike = True
         return self._variables.tensor(WayName("result"))
 
+    def has_full_lists(self, slots: Iterable[WayName]) -> bool:
+        """Return whether several of these names stand for lists, none of them empty."""
+        lists = [s for s in slots if self._is_variable(s) and self._variables.has_lists(s)]
+        return len(lists) > 1 and all(map(self.value, lists))
+
     def _bind_as_said(self, slots: Sequence[WayName]) -> None:
         """Bind names that stand for nothing yet to what guards on given values say of them."""
         for guard, names in self._way.guards:
@@ -275,14 +295,16 @@ class Valuation(Applying, Looping):
         return UNDEFINED
 
     def _bound_or_leaf(self, slot: WayName) -> Given:
+        meant = sorted(self._uses.get(slot, {}).get("meant", ()), key=_is_no_loop)
+        loops = [call for call in meant if not _is_no_loop(call)]
+        for call in loops:
+            if self._is_free(slot) and slot not in given_to(call):
+                self.bound_by(call)
         for call in self._uses.get(slot, {}).get("spelled", ()):
             if self._is_free(slot):
-                self._called(call)
-        for call in self._uses.get(slot, {}).get("meant", ()):
-            if self._is_free(slot) and computes_steps(call.definition):
-                if slot not in given_to(call):
-                    self.bound_by(call)
-            elif self._is_free(slot):
+                self.tree(call)
+        for call in meant[len(loops) :]:
+            if self._is_free(slot):
                 self.hide(call)
         if slot in self._bound:
             return self._bound[slot]
@@ -299,6 +321,11 @@ class Valuation(Applying, Looping):
                     raise
                 return found
         return given_number(self._formulas, self._argument(slot.arguments[VALUE]))
+
+
+def _is_no_loop(tree: Tree) -> bool:
+    """Return False for the steps of a loop: they say more than that their last one is a step."""
+    return not (isinstance(tree, Meant) and computes_steps(tree.definition))
 
 
 def entered(

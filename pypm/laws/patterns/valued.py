@@ -42,6 +42,8 @@ class Valued(ABC):
         """Shapes of a tensor and of a slice of it, with any arguments: the same if it is whole."""
         self._items: tuple[Definition, Lists, Formula] | None = None
         """The pattern of a list whose tensors are given, with these."""
+        self._alike: list[int | None] = []
+        """The rank that all views have of what is hidden beside each other, None for their own."""
         self.shapes: dict[WayName, tuple[Given, ...]] = {}
         """Shapes that are known beforehand."""
         self._variables = Variables(way, formulas, lemmas, [*given.values()])
@@ -58,6 +60,10 @@ class Valued(ABC):
     @abstractmethod
     def tree(self, tree: Tree, slot: WayName | None = None) -> Given:
         """Return the value of a tree, which describes the slot."""
+
+    @abstractmethod
+    def _bind_as_said(self, slots: Sequence[WayName]) -> None:
+        """Bind names that stand for nothing yet to what guards on given values say of them."""
 
     @abstractmethod
     def _is_free(self, slot: WayName) -> bool:

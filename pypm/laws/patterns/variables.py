@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Final
 
 import torch
 
-from pypm.core.guards import Apply, Attribute, Constant, Equal, Function, Holds, Reference
+from pypm.core.guards import (
+    Apply,
+    Attribute,
+    Constant,
+    Equal,
+    Function,
+    Holds,
+    Reference,
+    evaluate,
+)
 from pypm.core.patterns import Definition
 from pypm.core.records import Record, fields_of
 from pypm.core.terms import UNDEFINED, VALUE
+from pypm.fx.values.observers import Rank, last_dims_of, ranks_of
 from pypm.laws.algebra import Given, NoMeaning
-from pypm.laws.formulas import Formula, Formulas
+from pypm.laws.formulas import Formula, Formulas, given_number, is_several
 from pypm.laws.lemmas import Lemmas, takes
 from pypm.laws.meanings_of_patterns import meaning_of
-from pypm.laws.patterns.domains import (
+from pypm.laws.numbers import Contradiction, form_of
+from pypm.laws.patterns.domains import ListOf, MeantBy, added, fields_in
+from pypm.laws.patterns.hidden import is_by_steps
+from pypm.laws.patterns.operator_arguments import (
     ALL,
     DIMS,
+    EQUATIONS,
     FIELDS,
     INDEX,
     ITEM,
@@ -34,21 +49,22 @@ from pypm.laws.patterns.domains import (
     TRUTH,
     UNKNOWN,
     Domain,
-    ListOf,
-    MeantBy,
-    added,
-    fields_in,
 )
-from pypm.laws.patterns.uses import dtype_tests, uses_of
+from pypm.laws.patterns.subjects import GuardedName, known_attribute
+from pypm.laws.patterns.uses import is_column, said_ranks, said_type, uses_of
 from pypm.laws.patterns.ways import NotMatched, Way, WayName
 
-__all__ = ["Variables", "given_number", "is_several", "parts_of", "rank_of"]
+__all__ = ["Variables", "parts_of"]
 
 SLICE: Final = "slice of one item"
 PART: Final = "slice"
 SECONDS: Final = tuple(("slice", start, None, 2) for start in (None, 1))
 """Every second element, as parts of an index."""
+OTHERS: Final = (..., None), (..., None, ALL), (ITEM, ..., PART)
+"""Indices that insert a dimension, or take a part of an item."""
+PLACES: Final = (ITEM, LAST_ITEM, SLICE, PART)
 ITEM_VALUE: Final = "value of an item"
+COUNT: Final = "number of times"
 RANKS: Final = (2, 1, 3, 4, 0)
 """Ranks of the tensors that variables stand for."""
 
@@ -68,7 +84,7 @@ class Variables:
         self, way: Way, formulas: Formulas, lemmas: Lemmas, given: Sequence[Given]
     ) -> None:
         self._choices = way.choices
-        self._guards = way.guards + way.shared
+        self._guards = way.every_guard
         self._formulas = formulas
         self._world = formulas.world
         self._lemmas = lemmas
@@ -79,6 +95,8 @@ class Variables:
         """The rank of the first tensor."""
         self._fields: dict[tuple[WayName, str], Given] = {}
         """Fields of records."""
+        self._operands: list[tuple[WayName, bool, Given]] = []
+        """Operands in lists, each with the name of the list, and whether it holds truth values."""
         self._is_plain = True
         """True if the constants of records are the first of those that they may be."""
         self.are_alike = False
@@ -98,7 +116,8 @@ class Variables:
         if uses.get("place"):
             return {ITEM_VALUE: ITEM_VALUE}
         if uses.get("value"):
-            return {VALUE: VALUE}
+            is_count = uses.get("operand") == SIZE
+            return {COUNT: COUNT} if is_count else {VALUE: VALUE}
         domain: Domain = {}
         for definition, parameter in uses.get("calls", ()):
             added(domain, self._lemmas.domains.of(definition, parameter))
@@ -143,8 +162,10 @@ class Variables:
         match chosen:
             case ListOf():
                 return self._list(chosen, slot)
-            case MeantBy(definition, arguments):
-                return self._meant(definition, [self._of(one, slot) for one in arguments], slot)
+            case MeantBy():
+                values = [self._of(one, slot) for one in chosen.arguments]
+                self._check(chosen.guards, dict(zip(chosen.names, values, strict=True)))
+                return self._meant(chosen.definition, values, slot)
         if chosen is TENSOR:
             return self.tensor(slot)
         if chosen is TRUTH:
@@ -153,6 +174,8 @@ class Variables:
             return given_number(self._formulas, self._place(ITEM))
         if chosen is VALUE:
             return given_number(self._formulas, self._world.real())
+        if chosen is COUNT:
+            return given_number(self._formulas, self._world.size())
         if chosen is NUMBER:
             return self._world.real()
         if chosen is SIZE:
@@ -161,8 +184,8 @@ class Variables:
             return self._world.place()
         if chosen in (ITEM, LAST_ITEM):
             return self._place(chosen)
-        if isinstance(chosen, tuple) and chosen and isinstance(chosen[-1], str):
-            return (*chosen[:-1], self._place(chosen[-1]))
+        if isinstance(chosen, tuple):
+            return tuple(self._place(one) if one in PLACES else one for one in chosen)
         if chosen is SHAPE:
             return tuple(self._world.size() for _ in self._pick(self._shapes(), slot.name))
         if chosen is UNKNOWN:
@@ -173,7 +196,11 @@ class Variables:
         """Return the values of a kind among which is chosen."""
         if one is INDEX:
             items = [(*[ALL] * dim, of) for dim in range(4) for of in (ITEM, LAST_ITEM, SLICE)]
-            return [*items, *((..., of) for of in (ITEM, PART, 0, 1, *SECONDS))]
+            return [*items, *((..., of) for of in (ITEM, PART, 0, 1, *SECONDS)), *OTHERS]
+        if one in EQUATIONS and self._rank is not None:  # of operands or results of that rank
+            operands, _, result = str(one).partition("->")
+            most = max(map(len, operands.split(",")))
+            return [one] * (self._rank in (most, max(most, len(result))))
         return self._orders(one) if one in (DIMS, ORDER) else [one]
 
     # --- records and lists ---
@@ -225,19 +252,40 @@ class Variables:
             elif MEANT not in domain and (TENSOR in domain or TRUTH in domain):
                 yield self._operand(shape, TRUTH in domain, slot)
             else:
-                yield self._of(domain, WayName(slot.name))
+                made = self._of(domain, WayName(slot.name))
+                if MEANT in domain and isinstance(made, Formula):
+                    self._put_in(shape, made)
+                    self._operands.append((slot, made.tensor.kind == "truth", made))
+                yield made
+
+    def _put_in(self, shape: Sequence[Given], made: Formula) -> None:
+        """Let what a pattern means have the last sizes of a shape. Raises NotMatched."""
+        sizes = self._formulas.sizes(made)
+        try:
+            self._world.unify(sizes[-len(shape) :], shape[-len(sizes) :] if sizes else ())
+        except Contradiction as why:
+            raise NotMatched(str(why)) from None
 
     def _operand(self, shape: Sequence[Given], is_truth: bool, slot: WayName) -> Given:
-        """Return a number, or a tensor that is like a shape, a row or a column of it."""
+        """Return a number, or a tensor: like a shape, a row or a column of it, or one that is in
+        another list.
+        """
         rank = len(shape)
-        options: list[tuple[int, ...] | None] = [(0,) * rank]
+        options: list[tuple[int, ...] | int | None] = [(0,) * rank]
         if rank and rank == self._rank:
             options += [(1,) * (rank - 2) + (0, 0), (0,) * (rank - 1) + (1,)]
-        chosen = self._pick(options if is_truth else [None, *options], slot.name)
+        known = [x for of, kind, x in self._operands if of is not slot and kind == is_truth]
+        options = [*([] if is_truth else [None]), *options, *range(len(known))]
+        chosen = self._pick(options, slot.name)
+        if isinstance(chosen, int):
+            return known[chosen]
         if chosen is None:
-            return given_number(self._formulas, self._world.real())
-        sizes = [n or self._world.size() for n in chosen]
-        return self._formulas.read(sizes, "truth" if is_truth else "real")
+            found = given_number(self._formulas, self._world.real())
+        else:
+            sizes = [n or self._world.size() for n in chosen]
+            found = self._formulas.read(sizes, "truth" if is_truth else "real")
+        self._operands.append((slot, is_truth, found))
+        return found
 
     def _meant(self, definition: Definition, values: list[Given], slot: WayName) -> Given:
         if takes(definition):
@@ -245,13 +293,35 @@ class Variables:
             values.append(tuple(n or self._world.size() for n in chosen))
         return meaning_of(definition, values, self._formulas)
 
+    def _check(self, guards: Sequence[Equal], values: Mapping[str, Given]) -> None:
+        """Raise NotMatched where guards do not hold of values, whatever the sizes."""
+
+        def subject(name: str) -> GuardedName:
+            ask = partial(known_attribute, self._formulas, values[name])
+            return GuardedName(lambda: values[name], ask)
+
+        for guard in guards:
+            one, two = (evaluate(side, subject) for side in (guard.left, guard.right))
+            if UNDEFINED in (one, two) or form_of(one) != form_of(two):
+                raise NotMatched("a guard")
+
     # --- tensors ---
 
-    def put_beside(self, items: Sequence[Formula | None]) -> None:
-        """Let tensors have the rank of items of steps, if nothing has a rank yet."""
-        (one,) = items
-        if one is not None and self._rank is None:
-            self._rank, self.are_alike = one.tensor.rank - 1, True
+    def ranks_beside(self, by: Callable[..., Given]) -> Sequence[tuple[Rank, ...]]:
+        """Return the ranks of what an observer may return, beside the tensors that there are."""
+        found = ranks_of(by) or ((last_dims_of(by) or 0,),)
+        is_bound = self.are_alike and len(found[0]) == 1
+        return [(self._rank,)] if is_bound and (self._rank,) in found else found
+
+    def put_beside(self, by: Callable[..., Given], tensors: Sequence[Formula | None]) -> None:
+        """Let tensors have the rank of the one that an observer returns, or of the items of a step,
+        if nothing has a rank yet.
+        """
+        ranks = {x.tensor.rank for x in tensors if x is not None}
+        is_said = ranks_of(by) and (len(tensors) == 1 or is_by_steps(by))
+        if is_said and len(ranks) == 1 and self._rank is None:
+            self._rank = ranks.pop() - int(is_by_steps(by))
+            self.are_alike = True
 
     def _orders(self, domain: Given) -> list[Given]:
         """Return all sets of dimensions, or orders that swap two neighbours."""
@@ -299,11 +369,19 @@ class Variables:
 
     def _new_shape(self, slot: WayName) -> list[Given]:
         label = SHAPE if "#" in slot.name else slot.name
-        known = self.uses.get(slot, {}).get("rank", self._said_rank(slot))
+        said = said_ranks(self._guards, slot)
+        known = self.uses.get(slot, {}).get("rank", said[0] if len(said) == 1 else None)
         shapes = [s for s in self._shapes() if known in (None, len(s))]
+        if self._rank is not None and self.uses.get(slot, {}).get("items"):
+            shapes = [(0,) * (self._rank + 1)]
+        if not shapes or (self.are_alike and len(said) == 1):
+            shapes = [(0,) * rank for rank in said]
         if not shapes:
             raise NotMatched("an operator that takes no such rank")
-        return [n or self._world.size() for n in self._pick(shapes, label)]
+        sizes = [n or self._world.size() for n in self._pick(shapes, label)]
+        if sizes and is_column(self._guards, slot):
+            sizes[-1] = 1
+        return sizes
 
     def _shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes that a new tensor may have, with 0 for a size: that of the first one is
@@ -319,27 +397,9 @@ class Variables:
         alike += [(0,) + (1,) * (rank - 2)] if rank > 2 else []
         return list(dict.fromkeys((*alike, (0,), (0, 0), ())))
 
-    def _said_rank(self, slot: WayName) -> int | None:
-        """Return the rank that a guard says that a name has, if one does."""
-        for guard, names in self._guards:
-            match guard:
-                case Equal(Attribute(name, "rank"), Constant(int() as rank)) if (
-                    names.get(name) is slot
-                ):
-                    return rank
-        return None
-
-    def said_type(self, slot: WayName) -> torch.dtype | None:
-        """Return the type that a guard says that a name has, if one does."""
-        for guard, names in self._guards:
-            for tested, expected in dtype_tests(guard):
-                if names.get(tested) is slot and isinstance(expected, torch.dtype):
-                    return expected
-        return None
-
     def _type(self, slot: WayName) -> tuple[torch.dtype | None, str]:
         """Return the type that a guard says, and whether it is of numbers or truth values."""
-        expected = self.said_type(slot)
+        expected = said_type(self._guards, slot)
         if expected is not None:
             if expected.is_floating_point:
                 return expected, "real"
@@ -351,27 +411,6 @@ class Variables:
 def _names(fields: dict[str, Domain]) -> list[str]:
     """Return the names of fields, those with lists last."""
     return sorted(fields, key=lambda name: (LIST in fields[name], name))
-
-
-def given_number(formulas: Formulas, value: Given) -> Given:
-    """Return a number that a graph holds, as an operand; other constants as they are."""
-    if value is None or isinstance(value, (str, bool)):
-        return value
-    made = formulas.number(value)
-    made.attributes["given"] = value  # type: ignore[index]
-    return made
-
-
-def is_several(value: Given) -> bool:
-    """Return whether a value is several tensors."""
-    return isinstance(value, tuple) or (
-        isinstance(value, Formula) and isinstance(value.value, tuple)
-    )
-
-
-def rank_of(value: Given) -> int | None:
-    """Return the rank of a tensor, None for other values."""
-    return value.tensor.rank if isinstance(value, Formula) and not is_several(value) else None
 
 
 def parts_of(value: Given) -> Sequence[Given]:

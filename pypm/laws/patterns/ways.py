@@ -236,6 +236,11 @@ class Way:
         self.notes = [] if notes is None else notes
         """Lemmas that the values of the way take for granted."""
 
+    @property
+    def every_guard(self) -> list[tuple[Guard, Names]]:
+        """The guards, and those of called patterns."""
+        return self.guards + self.shared
+
     def slot(self, name: str) -> WayName:
         """Return a new slot."""
         self.slots.append(WayName(name))
@@ -274,7 +279,7 @@ class Way:
                 return found
             case Mu(definition=definition):
                 slots = tuple(names[a] for a in pattern.actuals)
-                return self.called(definition, frames, slots)
+                return self.called(definition.unmarked or definition, frames, slots)
             case Call(index=index):
                 slots = tuple(names[a] for a in pattern.actuals)
                 return self.called(frames[index], frames[index + 1 :], slots)

@@ -36,17 +36,18 @@ __all__ = [
     "sizes_of",
 ]
 
-SAMPLES: Final = 10
-CHECKS: Final = 3
-"""Samples of what is proved: a check of the prover."""
-MOST_SAMPLES: Final = 60
-"""Samples if the sides differ in a field: by a maximum or a comparison, perhaps, that is drawn."""
+SAMPLES: Final = 10, 60
+"""Samples, and the most if the sides differ in a field: by a maximum or a comparison, perhaps, that
+is drawn."""
+CHECKS: Final = 3, 3
+"""The same of what is proved: a check of the prover."""
 RANGES: Final = ((1, 2, 3, 2), (2, 3, 5, 9), (8, 12, 17))
 """Sizes to draw from: the first for which conditions and guards hold."""
 MOST_READ: Final = 2**15
 """Elements of all inputs of a sample: conditions that hold for larger sizes alone take too long."""
 MOST_PLACES: Final = 24
-"""Elements of each result that are compared."""
+LEAST_PLACES: Final = 2
+"""Elements of each result that are compared: the fewer the more are read for one of them."""
 
 
 @dataclass(frozen=True)
@@ -76,18 +77,18 @@ def _texts(one: float, two: float) -> tuple[str, str]:
     return (left, right) if left != right else (repr(one), repr(two))
 
 
-def difference(equation: Equation, samples: int = SAMPLES) -> LawBroken | None:
+def difference(equation: Equation, samples: tuple[int, int] = SAMPLES) -> LawBroken | None:
     """Return where both sides differ, in finite fields and in floats; None if in no sample.
 
     Raises NoMeaning if an operator has no meaning, or no element is known.
     """
-    seed, last = 0, samples
+    seed, (last, most) = 0, samples
     while seed < last:
         found = _difference(equation, seed)
         if isinstance(found, LawBroken):
             return found
         if found:
-            last = MOST_SAMPLES
+            last = most
         seed += 1
     return None
 
@@ -104,24 +105,28 @@ def _difference(equation: Equation, seed: int) -> LawBroken | bool:
     for a, b in pairs:
         if a.shape != b.shape:
             return LawBroken(seed, shapes, None, f"{[*a.shape]}", f"{[*b.shape]}")
-    if sum(prod(shape) for _, shape in shapes) > MOST_READ:
+    read = sum(prod(shape) for _, shape in shapes)
+    if read > MOST_READ:
         return False
-    if not any(_unequal_residues(*pair) for _, *pair in _elements(pairs)):
+    most = max(LEAST_PLACES, min(MOST_PLACES, MOST_READ // max(read, 1)))
+    if not any(_unequal_residues(*pair) for _, *pair in _elements(pairs, most)):
         return False
     tolerance = 1e-12 if exact.is_exact else 1e-6
     in_floats = Sampled(Floats(), sizes, lambda *what: drawn_float(seed, what), drawn_bit(seed))
-    for place, one, two in _elements(in_floats.pairs(equation)):
+    for place, one, two in _elements(in_floats.pairs(equation), most):
         is_known = isfinite(one) and isfinite(two)
         if is_known and not isclose(one, two, rel_tol=tolerance, abs_tol=tolerance / 1000):
             return LawBroken(seed, shapes, place, *_texts(one, two))
     return True
 
 
-def _elements(pairs: Iterable[tuple[Indexed, Indexed]]) -> Iterator[tuple[Shape, Scalar, Scalar]]:
-    """Yield places of results with both sides' values there."""
+def _elements(
+    pairs: Iterable[tuple[Indexed, Indexed]], most: int
+) -> Iterator[tuple[Shape, Scalar, Scalar]]:
+    """Yield places of results, at `most` so many of each, with both sides' values there."""
     for a, b in pairs:
         places = list(product(*(range(n) for n in a.shape)))
-        for place in places[:: -(-len(places) // MOST_PLACES) or 1]:
+        for place in places[:: -(-len(places) // most) or 1]:
             yield place, a.value(*place), b.value(*place)
 
 

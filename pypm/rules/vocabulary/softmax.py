@@ -54,12 +54,27 @@ def Normalized(x):  # exp x / sum exp x
 # --- keys after the query ------------------------------------------------------------------------
 
 
-@pattern(means=lambda shape: torch.arange(math.prod(shape)).reshape(shape))
-def Count():  # 0, 1, 2, ... along one dimension
+def counted(shape):
+    """Return 0, 1, 2, ... in a shape."""
+    return torch.arange(math.prod(shape)).reshape(shape)
+
+
+@pattern(means=counted)
+def CountedRow():  # 0, 1, 2, ...
     y = prims.iota(_, ...)
     assert y.start == 0 and y.step == 1
     assert y.dtype in (torch.int32, torch.int64)  # others wrap, or are compared after wrapping
     return y
+
+
+@pattern
+def CountedRow():
+    return NoOp(CountedRow())
+
+
+@pattern(means=counted)
+def Count():  # the same along one dimension of several
+    return CountedRow()
 
 
 @pattern
