@@ -5,8 +5,9 @@ A number that is filled in so low that it hides a key is minus infinity here; se
 
 import torch
 
+from pypm.fx import observer
 from pypm.rules.vocabulary.products import product, scaled
-from pypm.rules.vocabulary.shapes import batched
+from pypm.rules.vocabulary.shapes import batched, rows
 
 STEPS = {
     "add": torch.add,
@@ -99,6 +100,18 @@ def weights(scores, shape=None):
     x = scored(scores, shape)
     is_softmax = not scores.steps or scores.steps[-1][0] != "sigmoid"
     return torch.softmax(x, -1) if is_softmax else x
+
+
+@observer((4,), (3,), (5,))
+def weights_in_place(scores):
+    """Return the weights of scores, each row where the product of queries and keys has it."""
+    return weights(scores, stepped_scores(scores.q, scores.k, scores.layout, ()).shape)
+
+
+def regrouped_weights(scores, shape=None):
+    """Return the same, whose rows may be grouped otherwise."""
+    w = weights_in_place(scores)
+    return w if shape is None else rows(w, shape)
 
 
 def summed(w, v, lv, shape=None):

@@ -3,16 +3,18 @@
 import math
 
 from pypm import let, pattern, predicate, record, var
-from pypm.fx import GETITEM, aten
+from pypm.fx import GETITEM, aten, hiding
 from pypm.rules.attention.heads import Heads, Keys
 from pypm.rules.attention.meanings import (
     flat,
+    regrouped_weights,
     scored,
     scores_of,
     stepped,
     stepped_scores,
     summed,
     weights,
+    weights_in_place,
 )
 from pypm.rules.attention.score_steps import held, hides, is_lowest
 from pypm.rules.vocabulary.products import MM, Scaled
@@ -277,6 +279,11 @@ def Weights(scores):  # no softmax: declined, with the reason
     x = Scored(s)
     let(scores=record(q=s.q, k=s.k, layout=s.layout, steps=(*s.steps, ("sigmoid", x.shape))))
     return aten.sigmoid(x)
+
+
+@pattern(means=hiding(weights_in_place, regrouped_weights))
+def AnyWeights(scores):  # of scores of which replacements read nothing else
+    return Weights(scores)
 
 
 @pattern(means=summed)
