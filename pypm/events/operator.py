@@ -18,7 +18,7 @@ from pypm.kernels.attention.dense import products
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import custom_operator
 
-__all__ = ["SOURCE", "TYPES", "compute", "decoder_step", "reference"]
+__all__ = ["SOURCE", "TYPES", "compute", "decoder_step", "normed", "reference"]
 
 SOURCE: Final = Path(__file__).with_name("step.cpp")
 TYPES: Final = (torch.float32, torch.bfloat16)
@@ -99,7 +99,7 @@ class _Interpreter:
         weight, bias = self.values.get(next(words)), self.values.get(next(words))
         eps, offset = float(next(words)), float(next(words))
         added = self.values.get(next(words), 0.0)
-        return x if kind is None else _normed(x, kind, (weight, offset), bias, eps + added)
+        return x if kind is None else normed(x, kind, (weight, offset), bias, eps + added)
 
     def _route(self, words: Iterator[str]) -> None:
         x = self._normed(self.values[next(words)], words)
@@ -182,7 +182,7 @@ def _skip_events(words: Iterator[str]) -> None:
             next(words)
 
 
-def _normed(
+def normed(
     x: Tensor,
     kind: str,
     scale: tuple[Tensor | None, float],

@@ -51,6 +51,7 @@ TESTS: Final[Mapping[str, str]] = {
     "epilogue": "epilogue",
     "events/attention": "events",
     "events/mixtures": "events",
+    "events/patterns": "events event_blocks",
     "events/products": "events event_blocks",
     "experts": "experts",
     "norm": "norm",

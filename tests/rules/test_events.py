@@ -12,12 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pypm.core.records import Record, mapped
 from pypm.events.operator import SOURCE
 from pypm.events.program import SCHEDULES
-from pypm.fx import Choice, every, first, rewrite
+from pypm.fx import Choice, every, find, first, rewrite
 from pypm.integrations import inductor
 from pypm.kernels.support import native
 from pypm.rules.events import RULES, WITH_ROWS
+from pypm.rules.events.patterns import Layers, after_layers
 from pypm.rules.events.rules import mlp_block
 from pypm.timing import on_threads
 from tests.rules.capture import compile_to_graphs, fired
@@ -62,9 +64,10 @@ def norm(x: Tensor, weight: Tensor) -> Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def turned(x: Tensor, cos: Tensor, sin: Tensor, by_heads: bool) -> Tensor:
     a, b = x[..., : SIZE // 2], x[..., SIZE // 2 :]
-    return x * cos[:, None] + torch.cat((-b, a), -1) * sin[:, None]
+    cos, sin = (each[None] if by_heads else each[:, None] for each in (cos, sin))
+    return x * cos + torch.cat((-b, a), -1) * sin
 
 
 def mask_of(at: Tensor, dtype: torch.dtype) -> Tensor:
@@ -85,11 +88,12 @@ def decoder(
     """A stack of layers like Llama's; `other` says in what it is unlike."""
     mask = mask_of(at, x.dtype)[..., : 1 if other.get("one_mask") else CAPACITY]
     written, batch, length = [], x.shape[0], x.shape[1]
+    by_heads = bool(other.get("angles_of_heads"))
     for w in stack:
         y = norm(x, w["n1"])
         q, k, v = (heads_of(y, name, w, other) for name in "qkv")
-        q = turned(q, sin if other.get("unlike_angles") else cos, sin)
-        k = k if other.get("keys_as_they_are") else turned(k, cos, sin)
+        q = turned(q, sin if other.get("unlike_angles") else cos, sin, by_heads)
+        k = k if other.get("keys_as_they_are") else turned(k, cos, sin, by_heads)
         k = norm(k, w["nk"]) if other.get("late_norm") else k
         keys = w["keys"].index_copy(2, at, k)
         values = w["values"].index_copy(2, at + 1 if other.get("apart") else at, v)
@@ -169,6 +173,29 @@ def test_any_number_of_layers_is_one_kernel(layers: int, other: str) -> None:
         torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("other", ["head_norms", "by_hand", "experts"])
+def test_what_proofs_take_layers_to_compute(other: str) -> None:
+    """Proofs of the rules take the kernel's program to compute this; the test above runs it."""
+    args = operands(layers=2)
+    gm = make_fx(lambda *given: decoder(*given, **{other: True}), pre_dispatch=True)(*args)
+    values: dict[Any, Any] = {}
+
+    class Recorded(torch.fx.Interpreter):
+        def run_node(self, n: torch.fx.Node) -> Any:
+            values[n] = super().run_node(n)
+            return values[n]
+
+    exact = Recorded(gm).run(*args)[0]
+
+    def bound(part: Any) -> Any:
+        if isinstance(part, (tuple, list)):
+            return tuple(map(bound, part))
+        return mapped(bound, part) if isinstance(part, Record) else values.get(part, part)
+
+    found = {name: bound(part) for name, part in find(gm, Layers)[0].bindings.items()}
+    torch.testing.assert_close(after_layers(found["x"], found["layers"]), exact)
+
+
 def test_only_where_a_choice_finds_it_faster() -> None:
     assert len(rewritten(operands(dtype=torch.float32), first)[1]) == 0
 
@@ -216,6 +243,20 @@ def test_near_misses(other: str, reason: str) -> None:
     assert fired(report) == ([] if other in ("turned", "seen", "half") else ["mlp_block"])
     reasons = reasons_of(report)
     assert any(reason in each for each in reasons) if reason else not reasons, reasons
+
+
+def test_angles_of_heads_are_no_angles_of_rows() -> None:
+    """Of as many heads as rows, angles have as many elements as those of rows."""
+    args = operands(HEADS, 1, torch.float32)
+    (w,) = args[1]
+    w |= {"k": w["q"], "v": w["q"] * 2, "keys": torch.cat([w["keys"]] * 2, 1)}
+    w["values"] = w["keys"] * 2
+    for by_heads, seen in ((False, ["decoder_step"]), (True, ["mlp_block"])):
+        gm, report = rewritten(args, angles_of_heads=by_heads)
+        assert fired(report) == seen, str(report)
+        for ours, theirs in zip(gm(*args), decoder(*args, angles_of_heads=by_heads), strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+    assert reasons_of(report) == {"angles differ between heads"}
 
 
 def test_near_misses_of_attention_by_hand() -> None:

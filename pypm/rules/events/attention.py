@@ -1,8 +1,12 @@
 """Patterns of attention of one token over a cache that is written at one position."""
 
+import torch
+import torch.nn.functional as F
+
 from pypm import keep, let, pattern, record, var
-from pypm.fx import GETITEM, aten
-from pypm.rules.attention.heads import Broadcast, Repeated
+from pypm.fx import GETITEM, aten, hiding, observer
+from pypm.rules.attention.heads import Repeated, Shared
+from pypm.rules.attention.meanings import repeated
 from pypm.rules.events.products import (
     InOrder,
     Multiplied,
@@ -11,39 +15,64 @@ from pypm.rules.events.products import (
     Product,
     Regrouped,
     RoundedOnce,
+    flat,
+    matrix_of,
+    normed,
+    product,
 )
-from pypm.rules.rotary import Turned
-from pypm.rules.vocabulary.products import Scaled
-from pypm.rules.vocabulary.shapes import NoOp, Resized, Transposed
+from pypm.rules.rotary import Turned, turned
+from pypm.rules.vocabulary.products import Scaled, scaled
+from pypm.rules.vocabulary.products import product as of_matrices
+from pypm.rules.vocabulary.shapes import NoOp, Resized, Transposed, batched, rows
 
 # --- queries, keys and values ---------------------------------------------------------------------
 
 
-@pattern
-def Projected(y, of, first):  # the rows of a product of their own, or from `first` on of one
-    let(first=0)
-    return InOrder(Multiplied(Regrouped(y), of))
+@observer((2, 1))
+def part_of(part):
+    """Return the matrix of some columns of a product, [columns, in], and their bias."""
+    own = slice(part.first, part.first + part.columns)
+    w, b = matrix_of(part.weight)
+    return w[own], b[own]
+
+
+def projected(y, part, shape=None):
+    """Return some columns of a product, in another shape if one is given."""
+    found = F.linear(y, *part_of(part))
+    return found if shape is None else found.reshape(shape)
+
+
+@pattern(means=hiding(part_of, projected))
+def Projected(y, part):  # the rows of a product of their own, or some of one
+    of = var()
+    z = Multiplied(Regrouped(y), of)
+    let(part=record(weight=of, first=0, columns=z.shape[-1]))
+    return InOrder(z)
 
 
 @pattern
-def Projected(y, of, first):
-    size, item = var(), var()
-    let(first=size * item)
-    return InOrder(GETITEM(aten.split(Product(y, of), size, -1), item))
+def Projected(y, part):
+    of, size, item = var(), var(), var()
+    z = GETITEM(aten.split(Product(y, of), size, -1), item)
+    let(part=record(weight=of, first=size * item, columns=z.shape[-1]))
+    return InOrder(z)
 
 
 @pattern
-def ByHeads(y, of, first, norm):
+def ByHeads(y, part, norm):
     let(norm=None)
-    return Projected(y, of, first)
+    z = Projected(y, part)
+    assert z.rank == 4
+    return z
 
 
 @pattern
-def ByHeads(y, of, first, norm):  # each head normalized
+def ByHeads(y, part, norm):  # each head normalized
     heads = var()
     z = InOrder(Normed(heads, norm))
-    heads <= Projected(y, of, first)
-    assert z.shape[-1] == heads.shape[-1]
+    heads <= Projected(y, part)
+    assert z.rank == 4 and z.shape[-1] == heads.shape[-1]
+    assert heads.rank in (2, 3, 4)
     return z
 
 
@@ -60,20 +89,55 @@ def Placed(x, angles):
     return Turned(x, cos, sin, False, False)
 
 
-@pattern
-def Written(cache, new):  # a cache, with the new key or value at a position
-    return aten.index_put(cache, _, new, False) | aten.index_copy(cache, 2, _, new)
+@observer(last=2)
+def heads_of(given, of):
+    """Return heads of rows, [rows, heads, size], as `Heads` binds them."""
+    _, heads, _, size = of.shape
+    y = projected(given, of.part).reshape(given.shape[0], heads, 1, size)
+    y = y if of.norm is None else normed(y, of.norm)
+    a = of.angles
+    return (y if a is None else turned(y, a.cos, a.sin, False, False)).squeeze(2)
+
+
+@pattern(means=hiding(heads_of, lambda y, of: heads_of(flat(y), of).unsqueeze(2)))
+def Heads(y, of):  # heads of one token, [batch, heads, 1, size]
+    part, norm, angles, z = var(), var(), var(), var()
+    z <= Placed(ByHeads(y, part, norm), angles)
+    let(of=record(part=part, norm=norm, angles=angles, shape=z.shape))
+    assert z.rank == 4 and z.shape[2] == 1
+    assert y.numel == z.shape[0] * y.shape[-1]
+    return z
+
+
+# --- caches ---------------------------------------------------------------------------------------
+
+
+def written(cache, new, at):
+    """Return a cache, with the new key or value at a position."""
+    return torch.index_copy(cache, 2, at, new)
+
+
+@pattern(means=written)
+def Written(cache, new, at):
+    assert at.shape == (1,)  # of another rank, keys meet other dimensions
+    return aten.index_put(cache, [None, None, at], new, False)
 
 
 @pattern
-def Filled(cache, new):
-    return NoOp(Filled(cache, new)) | keep(Written(cache, new))
+def Written(cache, new, at):
+    assert at.numel == 1
+    return aten.index_copy(cache, 2, at, new)
+
+
+@pattern(means=written)
+def Filled(cache, new, at):
+    return NoOp(Filled(cache, new, at)) | keep(Written(cache, new, at))
 
 
 # --- attention ------------------------------------------------------------------------------------
 
 
-@pattern
+@pattern(means=lambda k, shape=None: repeated(k, 1, shape))
 def ForQueries(k):  # heads of keys or values, each repeated for the queries of its group
     d = var()
     assert d == 1
@@ -82,27 +146,36 @@ def ForQueries(k):  # heads of keys or values, each repeated for the queries of 
 
 @pattern
 def ForQueries(k):
-    return NoOp(ForQueries(k)) | Broadcast(k)
+    return NoOp(ForQueries(k)) | Shared(k)
 
 
 @pattern
-def OfGroups(k):
-    return ForQueries(k) | k
+def OfGroups(k, q):
+    y = ForQueries(k)
+    assert y.shape == (k.shape[0], q.shape[1], k.shape[2], k.shape[3])
+    return y
+
+
+@pattern
+def OfGroups(k, q):
+    return k
 
 
 @pattern
 def Called(q, k, v, mask, scale):
+    grouped = var()
+    assert mask.rank == 4
     return aten.scaled_dot_product_attention(
-        q, OfGroups(k), OfGroups(v), mask, 0.0, False, scale=scale, enable_gqa=_
+        q, OfGroups(k, q), OfGroups(v, q), mask, 0.0, False, scale=scale, enable_gqa=grouped
     ) | GETITEM(
         aten._scaled_dot_product_flash_attention_for_cpu(
-            q, OfGroups(k), OfGroups(v), 0.0, False, attn_mask=mask, scale=scale
+            q, OfGroups(k, q), OfGroups(v, q), 0.0, False, attn_mask=mask, scale=scale
         ),
         0,
     )
 
 
-@pattern
+@pattern(means=batched)
 def Rebatched(x):  # matrices in other batch dimensions
     y = Resized(x)
     assert y.rank != x.rank and y.shape[-2:] == x.shape[-2:]
@@ -114,30 +187,82 @@ def Rebatched(x):
     return x
 
 
-@pattern
+@pattern(means=of_matrices)
 def Matrices(a, b):
-    return aten.matmul(a, b) | aten.bmm(Rebatched(a), Rebatched(b))
+    return Rebatched(aten.matmul(a, b) | aten.bmm(Rebatched(a), Rebatched(b)))
 
 
-@pattern(through=NoOp)
-def Columns(k, steps=()):  # keys as columns, scaled
+@observer((0,))
+def factor_of(scales):
+    """Return the number by which scales multiply, as `Scaled` binds them."""
+    return scaled(torch.ones(()), scales)
+
+
+@pattern(means=hiding(factor_of, lambda x, scales: x * factor_of(scales)))
+def Multiple(x, scales):
+    return Scaled(x, scales)
+
+
+@pattern(through=NoOp, means=lambda k, steps: scaled(k, steps).mT)
+def ScaledColumns(k, steps=()):  # keys as columns, scaled
     r, c = var(), var()
     let(steps=(*r, ("mul", (), c)))
     assert c.numel == 1
-    return Columns(k, r) * c
+    return ScaledColumns(k, r) * c
 
 
 @pattern
-def Columns(k, steps=()):
-    return Transposed(OfGroups(k))
+def ScaledColumns(k, steps=()):
+    return Transposed(k)
 
 
-@pattern
+@pattern(means=hiding(factor_of, lambda k, scales: k.mT * factor_of(scales)))
+def Columns(k, scales):
+    return ScaledColumns(k, scales)
+
+
+@observer((0,))
+def factor_of_scores(scales):
+    """Return the number by which scores are multiplied, as `Scores` binds it."""
+    of_q, of_k, then = map(factor_of, scales)
+    return of_q * of_k * then
+
+
+def scores_of(q, k, scales, shape=None):
+    """Return scores, in other batch dimensions if a shape says so."""
+    x = q @ k.mT * factor_of_scores(scales)
+    return x if shape is None else batched(x, shape)
+
+
+@pattern(means=hiding(factor_of_scores, scores_of))
+def Scores(q, k, scales):  # scales of queries, of keys, and of their products
+    of_q, of_k, then = var(), var(), var()
+    x = Multiple(Matrices(Multiple(q, of_q), Columns(k, of_k)), then)
+    let(scales=(of_q, of_k, then))
+    return x
+
+
+@pattern(means=lambda x: torch.softmax(x, -1))
 def Weights(x):
     return NoOp(Weights(x)) | RoundedOnce(Probabilities(x))
 
 
-@pattern
+@observer()
+def attended(queries, keys, values, scores):
+    """Return attention, as `Computed` binds what is done to its scores."""
+    k, v = (repeated(each, 1, queries.shape) for each in (keys, values))
+    if scores.steps is None:
+        return F.scaled_dot_product_attention(queries, k, v, scores.mask, scale=scores.scale)
+    return torch.softmax(scores_of(queries, k, scores.steps) + scores.mask, -1) @ v
+
+
+def attended_in(q, k, v, scores, shape=None):
+    """Return attention, in other batch dimensions if a shape says so."""
+    y = attended(q, k, v, scores)
+    return y if shape is None else batched(y, shape)
+
+
+@pattern(means=hiding(attended, attended_in))
 def Computed(q, k, v, scores):
     mask, scale = var(), var()
     let(scores=record(mask=mask, scale=scale, steps=None))
@@ -146,34 +271,46 @@ def Computed(q, k, v, scores):
 
 @pattern
 def Computed(q, k, v, scores):  # the product of the weights with the values
-    of_q, of_k, then, mask = var(), var(), var(), var()
-    let(scores=record(mask=mask, scale=None, steps=(*of_q, *of_k, *then)))
-    x = Scaled(Rebatched(Matrices(Scaled(q, of_q), Columns(k, of_k))), then)
-    return Matrices(Weights(x + mask), OfGroups(v))
+    steps, mask = var(), var()
+    x = Scores(q, OfGroups(k, q), steps)
+    y = Matrices(Weights(x + mask), OfGroups(v, q))
+    let(scores=record(mask=mask, scale=None, steps=steps))
+    assert mask.rank == 4
+    return y
 
 
-@pattern
-def Query(y, query):
-    of, first, norm, angles, q = var(), var(), var(), var(), var()
-    q <= Placed(ByHeads(y, of, first, norm), angles)
-    let(query=record(weight=of, first=first, norm=norm, angles=angles, value=q))
-    return q
+@observer(last=1)
+def attention_rows(given, attention):
+    """Return rows after attention and its last product, [rows, width]."""
+    of = attention
+    q, k, v = (heads_of(given, each).unsqueeze(2) for each in (of.q, of.k, of.v))
+    keys, values = written(of.keys, k, of.at), written(of.values, v, of.at_of_values)
+    y = attended(q, keys, values, of.scores)
+    return product(y.reshape(given.shape[0], -1), of.out)
 
 
-@pattern
-def Key(y, keys, key):
-    of, first, norm, angles = var(), var(), var(), var()
-    let(key=record(weight=of, first=first, norm=norm, angles=angles))
-    return Filled(keys, Placed(ByHeads(y, of, first, norm), angles))
+def attention_of(y, attention, shape=None):
+    """Return the rows after attention, in other dimensions if a shape says so."""
+    found = attention_rows(flat(y), attention)
+    return rows(found, y.shape if shape is None else shape)
 
 
-@pattern
+@pattern(means=hiding(attention_rows, attention_of))
 def Attended(y, attention):
-    q, k, keys, values, of, first, scores = var(), var(), var(), var(), var(), var(), var()
-    v = Filled(values, Projected(y, of, first))
+    q, k, v, keys, values = var(), var(), var(), var(), var()
+    at, at_of_values, scores, queries, out = var(), var(), var(), var(), var()
+    a, b, heads = var(), var(), var()
+    heads <= InOrder(Computed(queries, a, b, scores))
+    queries <= Heads(y, q)
+    a <= Filled(keys, Heads(y, k), at)
+    b <= Filled(values, Heads(y, v), at_of_values)
+    z = Regrouped(Multiplied(heads, out))
     let(
         attention=record(
-            q=q, k=k, v=record(weight=of, first=first), keys=keys, values=values, scores=scores
+            q=q, k=k, v=v, keys=keys, values=values, at=at, at_of_values=at_of_values,
+            scores=scores, out=out,
         )
-    )
-    return Computed(Query(y, q), Key(y, keys, k), v, scores)
+    )  # fmt: skip
+    assert keys.rank == 4 and values.rank == 4
+    assert heads.rank in (2, 3, 4) and heads.shape[-1] == queries.shape[1] * queries.shape[3]
+    return z

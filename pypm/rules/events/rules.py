@@ -11,13 +11,17 @@ import torch
 from pypm import decline, rule
 from pypm.events.operator import decoder_step as kernel
 from pypm.events.program import printed
-from pypm.fx import known_to_hold, trained
+from pypm.fx import known_to_hold, reference_in_proof, state_references, trained
 from pypm.kernels.support.devices import off_cpu
-from pypm.rules.events.patterns import Block, Layers
+from pypm.rules.events.patterns import Block, Layers, after_layers, block_in_torch, listed
 from pypm.rules.events.stacks import Misfit, block_of, stack_of
 
 MOST_ROWS = 16
 """Rows of an MLP block for which the kernel is made; a symbolic number may be larger."""
+
+
+BLOCK, STEP = "pypm.event_program of a block", "pypm.event_program of layers"
+state_references({BLOCK: block_in_torch, STEP: after_layers})
 
 
 def on_one_thread(value, dialect):
@@ -44,6 +48,10 @@ def decoder_step_by_barriers(x, layers, match):
 
 def as_one_kernel(x, layers, match, schedule):
     """Return the result of a stack, and its caches after the writes, by a schedule; or decline."""
+    reference = reference_in_proof(STEP)
+    if reference is not None:
+        return reference(x, layers)
+    layers = listed(layers)
     if trained():
         return decline("the operator has no gradient")
     try:
@@ -65,6 +73,9 @@ def as_one_kernel(x, layers, match, schedule):
 
 @rule(Block, pays="sometimes", unless=off_cpu)
 def mlp_block(x, block, match):
+    reference = reference_in_proof(BLOCK)
+    if reference is not None:
+        return reference(x, block)
     if trained():
         return decline("the operator has no gradient")
     if known_to_hold(operator.gt, x.numel(), MOST_ROWS * x.shape[-1]):

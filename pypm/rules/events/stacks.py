@@ -12,6 +12,7 @@ from pypm.events.decoder import (
 )
 from pypm.events.operator import TYPES
 from pypm.fx import Match, describe, metadata, same_size
+from pypm.rules.events.patterns import listed
 
 
 class Misfit(Exception):
@@ -97,7 +98,7 @@ def scale_and_mask(scores, size):
     if scores.steps is None:
         return size**-0.5 if scores.scale is None else float(scores.scale), scores.mask
     scale = 1.0
-    for name, *_, by in scores.steps:
+    for name, *_, by in sum(scores.steps, ()):
         known = name in ("mul", "div") and isinstance(by, (int, float)) and by
         require(known, "scores are not multiplied by a number")
         scale = scale * by if name == "mul" else scale / by
@@ -107,9 +108,10 @@ def scale_and_mask(scores, size):
 def layer_of(layer, position, operands, step):
     """Return one layer with its operands, and raise what is wrong with it."""
     width, groups, heads, size = step
-    of, given = layer.attention, layer.attention.q.value.shape
+    of = layer.attention
     batch, inner = operands.values[0].numel() // width, groups * heads * size
-    require(given == (batch, groups * heads, 1, size), "queries are not of one token, or not alike")
+    of_queries = of.q.shape == (batch, groups * heads, 1, size)
+    require(of_queries, "queries are not of one token, or not alike")
     caches = of.keys, of.values
     require(all(c.shape == (batch, groups, *c.shape[2:]) for c in caches), "caches differ in heads")
     require(of.keys.shape == of.values.shape, "keys and values differ in size")
@@ -125,20 +127,22 @@ def layer_of(layer, position, operands, step):
     if angles is not None:
         require(angles.cos is of.k.angles.cos, "keys are rotated by other angles")
         require(angles.sin is of.k.angles.sin, "keys are rotated by other angles")
-        whole = all(a.numel() in (size, batch * size) for a in (angles.cos, angles.sin))
-        require(whole and size % 2 == 0, "angles are not those of whole heads")
+        require(angles.cos.shape == angles.sin.shape, "cosines and sines differ in shape")
+        row, *others = (1,) * (4 - angles.cos.dim()) + tuple(angles.cos.shape)
+        require(others[-1] == size and size % 2 == 0, "angles are not those of whole heads")
+        require(others[:-1] == [1, 1] and row in (1, batch), "angles differ between heads")
     return DecoderLayer(
         before=operands.norm(layer.before, width),
-        q=operands.matrix(of.q.weight, width, of.q.first, inner),
-        k=operands.matrix(of.k.weight, width, of.k.first, groups * size),
-        v=operands.matrix(of.v.weight, width, of.v.first, groups * size),
+        q=operands.matrix(of.q.part.weight, width, of.q.part.first, inner),
+        k=operands.matrix(of.k.part.weight, width, of.k.part.first, groups * size),
+        v=operands.matrix(of.v.part.weight, width, of.v.part.first, groups * size),
         angles=angles and (operands.place(angles.cos), operands.place(angles.sin)),
         keys=operands.place(of.keys),
         values=operands.place(of.values),
         mask=operands.mask(mask),
         position=operands.place(position, torch.int64),
         scale=scale,
-        out=operands.matrix(layer.out, inner),
+        out=operands.matrix(of.out, inner),
         after=operands.norm(layer.after, width),
         **last_of(layer.last, operands, width),
         q_norm=of.q.norm and operands.norm(of.q.norm, size),
@@ -165,7 +169,7 @@ def last_of(last, operands, width):
     experts = mixture.experts
     both, down, hidden = experts.both, experts.down, experts.size
     require(experts.count == mixture.top, "rows are not those of the chosen experts")
-    require(mixture.type == torch.float32, "shares of experts are not computed in float32")
+    require(mixture.share.dtype == torch.float32, "shares of experts are not computed in float32")
     require_numbers((*both.shape, *down.shape, hidden))
     router = operands.matrix(mixture.router, width)
     require(mixture.top <= router.columns == both.shape[0], "the router has other experts")
@@ -181,7 +185,7 @@ def last_of(last, operands, width):
         "activation": experts.activation,
         "down": MatrixOperand(operands.place(down), None, True, hidden, width),
         "experts": ExpertChoice(
-            router, mixture.top, mixture.normalized, mixture.type_of_rows == torch.bfloat16
+            router, mixture.top, mixture.normalized, mixture.each.dtype == torch.bfloat16
         ),
     }
 
@@ -190,24 +194,14 @@ def written(layers, match):
     """Return for each cache, by its traced value, the traced index at which it is written, and the
     caches by the nodes of the match that write them.
     """
-    attentions = [layer.attention for layer in layers]
-    caches = {id(cache) for each in attentions for cache in (each.keys, each.values)}
+    indices = {}
+    for each in (layer.attention for layer in layers):
+        for cache, at in ((each.keys, each.at), (each.values, each.at_of_values)):
+            require(id(cache) not in indices, "a cache is written twice")
+            require(any(at is known for known in match.inputs), "an index is computed in the stack")
+            indices[id(cache)] = at
     traced = dict(zip(match.region.inputs, match.inputs, strict=True))
-    indices, writes = {}, {}
-    for node in match.region.nodes:
-        name = describe(node).operator.name
-        if name not in ("aten.index_put", "aten.index_copy"):
-            continue
-        cache, *rest = node.args
-        if id(traced.get(cache)) not in caches:
-            continue
-        index = [None, None, rest[1]] if name == "aten.index_copy" else [*rest[0]]
-        require(len(index) == 3 and index[:2] == [None, None], "caches are written elsewhere")
-        require(index[2] in traced, "an index is computed in the stack")
-        require(id(traced[cache]) not in indices, "a cache is written twice")
-        indices[id(traced[cache])] = traced[index[2]]
-        writes[node] = traced[cache]
-    return indices, writes
+    return indices, {node: traced[node.args[0]] for node in match.roots[1:]}
 
 
 def rounded_rows(match):
@@ -246,7 +240,7 @@ def stack_of(x, layers, match):
     """
     operands = operands_of(x, match)
     first = layers[0].attention
-    heads, _, size = first.q.value.shape[1:]
+    _, heads, _, size = first.q.shape
     groups = first.keys.shape[1]
     require_numbers((heads, groups, size))
     require(groups and heads % groups == 0, "heads do not divide into groups")
@@ -270,6 +264,6 @@ def step_of_match(match: Match) -> tuple[DecoderStep, int, int]:
 
 
 def _step_of(match):
-    x, layers = match.bindings["x"], match.bindings["layers"]
+    x, layers = match.bindings["x"], listed(match.bindings["layers"])
     step, *_ = stack_of(x, layers, match)
     return step, x.numel() // step.width, layers[0].attention.keys.shape[2]
