@@ -21,6 +21,7 @@ from pypm.kernels import recurrence
 from pypm.kernels.support import native
 from pypm.kernels.support.devices import on_cpu
 from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.steps import States, over_steps
 from pypm.kernels.support.triton import agree
 
 __all__ = ["compute", "launch", "linear_attention", "reference", "unsupported"]
@@ -60,13 +61,20 @@ def reference(
         rates: for the delta rule, factors of the difference, [steps, rows, m]; None for 1.
         state: the state before the first step, [rows, n, m].
     """
-    results = []
-    for t in range(len(keys)):
-        read, rate = _item(removed, t), _item(rates, t)
-        state, _ = _advanced(decay[t], keys[t], values[t], read, rate, state)
-        if queries is not None:
-            results.append(_read(state, queries[t]))
-    return recurrence.stacked(results, values[:0]), state.clone()
+    given = queries, removed, rates
+
+    def step(states: States, *items: Tensor) -> tuple[Tensor, States]:
+        decay, key, value, *others = items
+        rest = iter(others)
+        query, read, rate = (None if x is None else next(rest) for x in given)
+        state, _ = _advanced(decay, key, value, read, rate, *states)
+        return value if query is None else _read(state, query), (state,)
+
+    items = (decay, keys, values, *(x for x in given if x is not None))
+    results, (last,) = over_steps(step, (state,), *items)
+    if queries is None or not keys.shape[0]:
+        results = values.new_zeros((0, *values.shape[1:]))
+    return results, last.clone()
 
 
 def _item(x: Tensor | None, t: int) -> Tensor | None:

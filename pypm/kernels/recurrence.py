@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, Needed, Saved, custom_operator
+from pypm.kernels.support.steps import States, over_steps
 from pypm.kernels.support.triton import agree, jit, launcher, nothing, tl, triton
 
 __all__ = ["compute", "kernel", "launch", "linear_recurrence", "reference", "stacked", "unroll"]
@@ -35,12 +36,14 @@ def reference(a: Tensor, b: Tensor, h: Tensor, reverse: bool) -> Tensor:
         h: the state before the first step, [...], of the type of a.
         reverse: True to begin with the last step: h_t = a_t * h_(t+1) + b_t.
     """
-    states = []
-    order = range(len(b))
-    for t in reversed(order) if reverse else order:
-        h = torch.addcmul(b[t], a[t], h)
-        states.append(h)
-    return stacked(states[::-1] if reverse else states, b)
+
+    def step(states: States, factor: Tensor, summand: Tensor) -> tuple[Tensor, States]:
+        after = torch.addcmul(summand, factor, states[0])
+        return after, (after,)
+
+    items = (a.flip(0), b.flip(0)) if reverse else (a, b)
+    found, _ = over_steps(step, (h,), *items)
+    return found.flip(0) if reverse else found
 
 
 def stacked(items: Sequence[Tensor], like: Tensor, shape: Sequence[int] | None = None) -> Tensor:

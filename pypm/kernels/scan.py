@@ -22,6 +22,7 @@ from pypm.kernels import recurrence
 from pypm.kernels.support import native
 from pypm.kernels.support.devices import on_cpu
 from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.steps import States, over_steps
 from pypm.kernels.support.triton import agree, jit, launcher, missing, nothing, tl, triton
 
 __all__ = ["ScanBlock", "block", "compute", "kernel", "launch", "reference", "scan", "unsupported"]
@@ -40,11 +41,13 @@ def reference(a: Tensor, b: Tensor, c: Tensor, h: Tensor) -> tuple[Tensor, Tenso
         c: the vectors that read the states, [steps, batch, n].
         h: the state before the first step, [batch, rows, n].
     """
-    results = []
-    for t in range(len(b)):
-        h = torch.addcmul(b[t], a[t], h)
-        results.append(_read(h, c[t]))
-    return recurrence.stacked(results, b, b.shape[:-1]), h.clone()
+
+    def step(states: States, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, States]:
+        after = torch.addcmul(b, a, states[0])
+        return _read(after, c), (after,)
+
+    results, (last,) = over_steps(step, (h,), a, b, c)
+    return results if b.shape[0] else b.new_zeros(b.shape[:-1]), last.clone()
 
 
 def _read(states: Tensor, vectors: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 from pypm.kernels import recurrence
 from pypm.kernels.support import native
 from pypm.kernels.support.registration import Gradients, custom_operator
+from pypm.kernels.support.steps import over_steps
 from pypm.kernels.support.triton import agree, jit, launcher, nothing, tl, triton
 
 __all__ = ["compute", "kernel", "launch", "reference", "wkv"]
@@ -51,14 +52,17 @@ def reference(
         num, den, top: the states before the first step, [batch, channels]: the sum of the weighted
             values and that of the weights, both divided by `exp(top)`.
     """
-    averages = []
-    for t in range(keys.shape[1]):
-        key, value = keys[:, t], values[:, t]
+
+    def step(states: tuple[Tensor, ...], key: Tensor, value: Tensor) -> tuple[Tensor, States]:
+        num, den, top = states
         old, new, _ = _weights(top, key + boost)
-        averages.append((old * num + new * value) / (old * den + new))
-        num, den, top = _advanced(decay, key, value, num, den, top)
-    found = torch.stack(averages, 1) if averages else torch.zeros_like(keys)
-    return found, num.clone(), den.clone(), top.clone()
+        average = (old * num + new * value) / (old * den + new)
+        return average, _advanced(decay, key, value, num, den, top)
+
+    items = keys.transpose(0, 1), values.transpose(0, 1)
+    averages, states = over_steps(step, (num, den, top), *items)
+    num, den, top = (x.clone() for x in states)
+    return averages.transpose(0, 1).contiguous(), num, den, top
 
 
 def _weights(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:

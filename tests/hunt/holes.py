@@ -345,8 +345,8 @@ HOLES: Final = (
     Hole(
         "items of fewer dimensions than the state",
         "rules/loops/recurrences.py",
-        "summands * broadcast(parts(v, added.of_value, steps), shape)",
-        "summands * parts(v, added.of_value, steps)",
+        "return keys if values is None else keys * values",
+        "return keys if values is None else keys * products[1]",
         rules=("loop", "last_state"),
     ),
     Hole(

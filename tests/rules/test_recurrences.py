@@ -639,7 +639,6 @@ def test_numbers_that_a_narrow_type_would_round(name: str, dtype: torch.dtype) -
 def test_a_complex_number(function: Function) -> None:
     report, _ = WAYS["export"](function, values(), loops.RULES)
     assert not len(report)
-    assert "a number is complex" in {refusal.reason for refusal in report.refusals}
 
 
 @pytest.mark.parametrize("shapes", [((1, 6), (6, 1)), ((6, 1), (1, 6))], ids=str)

@@ -59,7 +59,10 @@ def Listed(Step: Pattern, step, read, state, spread, last, count):
     return [Placed(y, spread), *Later(Step, step, read, after, n, spread, last, count)]
 
 
-@pattern
+HEADED = Lists(placed, ("spread",), "last", "count", head=("First", "read", "state", "t"))
+
+
+@pattern(means=Repeats("Step", STEP, STATES, "t", HEADED))
 def ListedBefore(First: Pattern, Step: Pattern, step, read, state, spread, last, count):
     t, n, after = var(), var(), var()  # results of the states before the steps
     x = First(read, state, t)
@@ -134,12 +137,18 @@ def Joined(List: Pattern, step, read, state, place, last, count):
 # --- results that are written into one tensor ---------------------------------------------------
 
 
-@pattern
+@pattern(means=lambda rest, x, d, t: rest.select_scatter(x, d, t))
 def Put(rest, x, d, t):
     return aten.select_scatter(rest, Copied(rest, x, d, t), d, t)
 
 
 @pattern
+def Begun(x, d, t):  # the same for any tensor
+    rest = var()
+    return aten.select_scatter(rest, Copied(rest, x, d, t), d, t)
+
+
+@pattern(means=lambda rest, x, d, t: x)
 def Copied(rest, x, d, t):
     y = aten.copy(aten.select(rest, d, t), x)
     assert y.dtype == x.dtype and y.shape == x.shape
@@ -151,49 +160,61 @@ def Copied(rest, x, d, t):
     return x
 
 
-@pattern
-def Written(Step: Pattern, step, read, state, d, t, last):  # up to result t
-    rest, before, n = var(), var(), var()
+def as_it_is(result, d):
+    """Return a result as an item along dimension d."""
+    return result
+
+
+INTO = Lists(as_it_is, ("d",), "last", "count", is_written=True)
+INTO_AFTER = Lists(
+    as_it_is, ("d",), "last", "count", is_written=True, head=("First", "read", "state", "t")
+)
+
+
+@pattern(means=Repeats("Step", STEP, STATES, "t", INTO))
+def Written(Step: Pattern, step, read, state, d, last, count):  # the first results
+    rest, before, t = var(), var(), var()
     y = Put(rest, Step(step, read, before, last, t), d, t)
-    let(n=t - 1)
-    rest <= Written(Step, step, read, state, d, n, before)
+    assert t == count - 1
+    rest <= Written(Step, step, read, state, d, before, t)
     return y
 
 
 @pattern
-def Written(Step: Pattern, step, read, state, d, t, last):
-    y = Put(_, Step(step, read, state, last, t), d, t)
-    assert t == 0
+def Written(Step: Pattern, step, read, state, d, last, count):
+    t = var()
+    y = Begun(Step(step, read, state, last, t), d, t)
+    assert t == 0 and count == 1
     return y
 
 
-@pattern
-def WrittenBefore(First: Pattern, Step: Pattern, step, read, state, d, t, last):
-    rest, before, n = var(), var(), var()
+@pattern(means=Repeats("Step", STEP, STATES, "t", INTO_AFTER))
+def WrittenBefore(First: Pattern, Step: Pattern, step, read, state, d, last, count):
+    rest, before, t = var(), var(), var()
     y = Put(rest, Step(step, read, before, last, t), d, t)
-    let(n=t - 1)
-    rest <= WrittenBefore(First, Step, step, read, state, d, n, before)
+    assert t == count - 1
+    rest <= WrittenBefore(First, Step, step, read, state, d, before, t)
     return y
 
 
 @pattern
-def WrittenBefore(First: Pattern, Step: Pattern, step, read, state, d, t, last):
-    rest, n = var(), var()
+def WrittenBefore(First: Pattern, Step: Pattern, step, read, state, d, last, count):
+    rest, t, n = var(), var(), var()
     y = Put(rest, Step(step, read, state, last, t), d, t)
-    let(n=t - 1)
+    assert t == 1 and count == 2
+    rest <= Begun(First(read, state, n), d, n)
     assert n == 0
-    rest <= Put(_, First(read, state, n), d, n)
     return y
 
 
-@pattern
+@pattern(means=hiding(gathered, Joins("Results")))
 def AllWritten(Results: Pattern, step, read, state, place, last, count):
     d, t = var(), var()
     y = aten.select_scatter(_, _, d, t)
     assert t == y.shape[d] - 1
-    y <= Results(step, read, state, d, t, last)
     let(count=t + 1)
     let(place=record(is_stack=True, spread=None, along=d))
+    y <= Results(step, read, state, d, last, count)
     return y
 
 

@@ -6,14 +6,14 @@ einsum, a matrix product or a sum over a product makes of vectors is one product
 
 from pypm import let, pattern, predicate, var
 from pypm.fx import GETITEM, aten, hiding
-from pypm.rules.replacement.items import lined_up
-from pypm.rules.vocabulary.indexing import ALL, Item, Taken, item_at
+from pypm.rules.replacement.items import lined_up, pieces
+from pypm.rules.vocabulary.indexing import ALL, Item, Taken, item_at, span
 from pypm.rules.vocabulary.products import MM
-from pypm.rules.vocabulary.shapes import NoOp, Resized, Rounded
+from pypm.rules.vocabulary.shapes import NoOp, Resized, Rounded, reshaped, same
 from pypm.rules.vocabulary.types import holds
 
 
-@pattern
+@pattern(means=same)
 def Same(x):  # torch.export keeps casts that change nothing, and goes on with their results
     return NoOp(x)
 
@@ -25,12 +25,12 @@ def Same(x):
     return y
 
 
-@pattern
+@pattern(means=same)
 def Kept(x):  # x under any number of those
     return Same(Kept(x)) | x
 
 
-@pattern
+@pattern(means=same)
 def Once(x):  # x, perhaps in another type, but by one cast that changes it
     return Kept(x)
 
@@ -54,10 +54,11 @@ def part_of(shape, index):
         case [*others, ["slice", start, stop, step]] if not {*others} <= {..., ALL}:
             if ... in others or len(old) == len(shape):
                 at, t = item_at(shape, (*others, ALL))
-                return (*at, range(shape[-1])[start:stop:step]), t
+                return (at, span(shape[-1], start, stop, step)), t
     if old == index:
         raise ValueError("no more than an item")
-    return item_at(shape, old)
+    at, t = item_at(shape, old)
+    return (at, None), t
 
 
 @predicate
@@ -123,55 +124,71 @@ def Input(x, at, t):
     return Item(x, at, t)
 
 
-@pattern
-def Part(x, of, t):  # item t of x, perhaps changed; `of` is its place, its shape and its type
-    at = var()
-    y = Item(x, at, t)
-    let(of=(at, y.shape, y.dtype))
-    return y
+@pattern(means=hiding(pieces, lambda x, at, t, steps: pieces(x, at, steps)[t]))
+def Bare(x, at, t):  # item t of x
+    of = var()
+    let(at=(of, None))
+    return Input(x, of, t)
 
 
 @pattern
-def Part(x, of, t):  # some of its elements
-    at, some = var(), var()
-    y = Taken(Item(x, at, t), some)
-    let(of=((at[0], at[1], some), y.shape, y.dtype))
-    return y
+def Bare(x, at, t):  # some of its elements
+    of, some = var(), var()
+    let(at=(of, some))
+    return Taken(Input(x, of, t), some)
+
+
+@pattern(through=NoOp)
+def Bare(x, at, t):
+    i, found = var(), var()
+    let(found=part_of(x.shape, i))
+    let(at=found[0])
+    let(t=found[1])
+    return GETITEM(x, i)
+
+
+@pattern(means=reshaped)
+def Reformed(x):  # the same elements in the same order
+    return Resized(x)
 
 
 @pattern
-def Part(x, of, t):  # in another type, as all of x may be before
-    inner = var()
-    y = Rounded(Part(x, inner, t))
-    let(of=(inner[0], y.shape, y.dtype))
-    assert holds(inner[2], x.dtype) or y.dtype == inner[2]
-    return y
-
-
-@pattern
-def Part(x, of, t):
-    inner = var()
-    y = Resized(Part(x, inner, t)) | NoOp(Part(x, inner, t))
-    let(of=(inner[0], y.shape, y.dtype))
-    return y
-
-
-@pattern
-def Part(x, of, t):
-    inner, i = var(), var()
-    y = GETITEM(Part(x, inner, t), i)
-    let(of=(inner[0], y.shape, y.dtype))
+def Reformed(x):
+    i = var()
+    y = GETITEM(x, i)
     assert inserts(i)
     return y
 
 
-@pattern(through=NoOp)
-def Part(x, of, t):
-    i, found = var(), var()
-    y = GETITEM(x, i)
-    let(found=part_of(x.shape, i))
-    let(of=(found[0], y.shape, y.dtype))
-    let(t=found[1])
+def piece(x, at, t, steps, shape=None):
+    """Return the item of x that step t takes, in another shape if there is one."""
+    y = pieces(x, at, steps)[t]
+    return y if shape is None else y.reshape(shape)
+
+
+@pattern(means=hiding(pieces, piece))
+def Piece(x, at, t):  # the same, perhaps changed
+    return Bare(x, at, t)
+
+
+@pattern
+def Piece(x, at, t):  # in another type, as all of x may be before
+    inner = Piece(x, at, t)
+    y = Rounded(inner)
+    assert holds(inner.dtype, x.dtype) or y.dtype == inner.dtype
+    return y
+
+
+@pattern
+def Piece(x, at, t):
+    return Reformed(Piece(x, at, t)) | NoOp(Piece(x, at, t))
+
+
+@pattern
+def Part(x, of, t):  # `of` is the place, the shape and the type of item t
+    at = var()
+    y = Piece(x, at, t)
+    let(of=(at, y.shape, y.dtype))
     return y
 
 

@@ -9,110 +9,74 @@ import math
 
 import torch
 
-from pypm.fx import is_scalar, same_size
+from pypm.fx import same_size
 from pypm.kernels import linear_attention as attention
 from pypm.kernels import scan as scans
 from pypm.kernels.linear_attention import linear_attention
 from pypm.kernels.scan import scan
-from pypm.rules.loops.steps import DELTA
-from pypm.rules.replacement.items import broadcast, parts, type_of
-
-ROWS, COLUMNS = -2, -1
-"""The dimensions of a state."""
+from pypm.rules.loops.reads import COLUMNS, ROWS, along
+from pypm.rules.replacement.items import broadcast
 
 
-def types(step, before, boost):
-    """Return the types of what a step reads, as `Step` binds it, that of its summand first.
-
-    `boost` is the tensor that `Older` binds, or None.
-    """
-    factor, summand = step.factor, step.summand
-    found = [(summand.key, summand.of_key), (factor.x, factor.of), (before, ()), (boost, ())]
-    if step.kind == DELTA:
-        taken, rate = summand.change.taken, summand.change.rate
-        found += [(taken.value, taken.of), taken.read[:2]]
-        found += [] if rate is None else [(rate.x, rate.of)]
-    else:
-        found.append((summand.value, summand.of_value))
-    return [type_of(x, of) for x, of in found if x is not None and not is_scalar(x)]
-
-
-def factors_of(factor, like, steps):
-    """Return the factors of the states before, [steps, ...].
-
-    Arguments:
-        factor: as `Faded` binds it: `x`, a tensor or a number; `of`, the place and the shape of its
-            items; `is_log`, True if these are logarithms.
-        like: a tensor of the type and the device of the states.
-        steps: the number of steps.
-    """
-    a = factor.x
-    factors = parts(like.new_full((), a) if is_scalar(a) else a, factor.of, steps)
-    return factors.exp() if factor.is_log else factors
-
-
-def attended(step, before, out, boost, steps, count, shape):
+def attended(given, before, reads, boosts, shape):
     """Return the results of all steps, [steps, ...], and the last state, by one operator.
 
     None if it does not compute such steps.
 
     Arguments:
-        step: what a step does, as `Step` binds it.
-        before: the state before the first step: a tensor that broadcasts to `shape`, or a number.
-        out: what a step adds to the results, as `Output` binds it; None if that is nothing.
-        boost: what `Older` multiplies the summand of a result by, a tensor; None for no summand.
-        steps: the number of steps.
-        count: the number of results: one more, if they read the states before the steps.
+        given: what all steps do, as `operands` returns it.
+        before: the state before the first step, a tensor that broadcasts to `shape`.
+        reads: the vectors that read states for the results, as `vectors_of_output` returns them, or
+            None if these are the states; in a list, which is empty for no results.
+        boosts: None; or for results that read the states before the steps, of which there is one
+            more, what is added to these, as `boosted` returns it.
         shape: the shape of a state.
     """
-    found = layout(step, out, boost, shape)
+    boost = None if boosts is None else boosts[0]
+    found = layout(given, reads, boost, shape)
     if found is None:
         return None
-    axis, key, value = found
+    axis, keys, values = found
+    factors, _, _, removed, rates = given
     across = ROWS + COLUMNS - axis
+    added = None if boost is None else lengthwise(*boosts[1:], axis)
+    if boost is not None and added is None:
+        return None
     batch, n, m = shape[:-2], shape[axis], shape[across]
-    rows = math.prod(batch)
+    rows, steps = math.prod(batch), keys.shape[0]
 
-    def vectors(items, count, size, dim):  # of a size, along a dimension
+    def lined(items, size, dim):  # vectors of a size along a dimension
         ends = (size, 1) if dim == ROWS else (1, size)
-        return broadcast(items, (*batch, *ends)).reshape(count, rows, size)
+        return broadcast(items, (*batch, *ends)).reshape(items.shape[0], rows, size)
 
-    def keyed(x, of, count):
-        return vectors(parts(x, of, count), count, n, axis)
+    def keyed(x):
+        return lined(x, n, axis)
 
-    def valued(x, of, count):
-        return vectors(parts(x, of, count), count, m, across)
+    def valued(x):  # in a shape of their own by the delta rule
+        return x.reshape(steps, rows, m) if removed is not None else lined(x, m, across)
 
-    def read_by(x, of, form, count):
-        return vectors(parts(x, of, count), count, n, ROWS if form[0] else COLUMNS)
-
-    def given(x, of, sizes):  # for the values, in a shape of their own
-        return broadcast(parts(x, of, steps), sizes).reshape(steps, rows, m)
-
-    keys, removed_by, rates = keyed(*key, steps), None, None
-    if step.kind == DELTA:
-        taken, rate = step.summand.change.taken, step.summand.change.rate
-        values, removed_by = given(taken.value, taken.of, taken.sizes), read_by(*taken.read, steps)
-        rates = None if rate is None else given(rate.x, rate.of, rate.sizes)
-    else:
-        values = valued(*value, steps)
-    factors = vectors(factors_of(step.factor, keys, steps), steps, n, axis)
-    queries = None if out is None else read_by(*out, count)
-    state = turned(before, keys, axis, shape).reshape(rows, n, m)
-    later = None if queries is None else queries[count - steps :]
-    results, last = linear_attention(factors, keys, values, later, removed_by, rates, state)
-    if count > steps:
+    state = (before.expand(shape) if axis == ROWS else before.expand(shape).mT).reshape(rows, n, m)
+    queries = keyed(*reads) if reads else None
+    later = queries if boosts is None else queries[1:]
+    results, last = linear_attention(
+        *(keyed(factors), keyed(keys), valued(values), later),
+        None if removed is None else keyed(removed),
+        None if rates is None else valued(rates),
+        state,
+    )
+    if boosts is not None:
         first = (state * queries[0].unsqueeze(-1)).sum(-2)
         results = torch.cat((first.unsqueeze(0), results))
-    if boost is not None:
-        weights = queries * keyed(boost, None, count) * keyed(*key, count)
-        results = results + weights.sum(-1, keepdim=True) * valued(*value, count)
+    if added is not None:
+        key, value = added
+        weights = queries * keyed(boost) * keyed(key)
+        results = results + weights.sum(-1, keepdim=True) * lined(value, m, across)
     last = last.reshape(*batch, n, m)
-    results = None if out is None else results.reshape(count, *batch, m)
+    results = None if queries is None else results.reshape(results.shape[0], *batch, m)
     return results, last if axis == ROWS else last.mT
 
 
-def scanned(factors, summands, before, out, steps, shape):
+def scanned(factors, summands, before, reads, shape):
     """Return the products of all states with vectors, [steps, ...], and the last state.
 
     None if `pypm::scan` does not compute them: results that are no products along the last
@@ -121,91 +85,75 @@ def scanned(factors, summands, before, out, steps, shape):
     Arguments:
         factors, summands: those of each step, [steps, *shape].
         before: the state before the first step, of this shape.
-        out: what a step adds to the results, as `Output` binds it.
-        steps: the number of steps.
+        reads: the vectors that read the states, as `vectors_of_output` returns them.
         shape: the shape of a state.
     """
     if scans.unsupported(summands, shape[-1]) is not None:
         return None
-    if axis_of(out, summands.dtype, shape[:-2]) != COLUMNS:
+    if axis_of(reads, summands.dtype, shape) != COLUMNS:
         return None
-    c, of_c, (is_column, _) = out
     *batch, rows, n = shape
-    count, ends = math.prod(batch), (n, 1) if is_column else (1, n)
-    vectors = broadcast(parts(c, of_c, steps), (*batch, *ends)).reshape(steps, count, n)
+    steps, count = summands.shape[0], math.prod(batch)
+    vectors = broadcast(reads, (*batch, 1, n)).reshape(steps, count, n)
     factors, summands = (x.reshape(steps, count, rows, n) for x in (factors, summands))
     results, last = scan(factors, summands, vectors, before.reshape(count, rows, n))
     return results.reshape(steps, *batch, rows), last.reshape(shape)
 
 
-def layout(step, out, boost, shape):
-    """Return the dimension of a state that queries read, and the key and the value of each step.
+def layout(given, reads, boost, shape):
+    """Return the dimension of a state that queries read, and the keys and the values of all steps.
 
     None if `pypm::linear_attention` does not compute such steps: states that are no matrices,
     results that are no products of these with vectors, factors or boosts that differ among the
-    values, or states for which it has no kernel. The value of the delta rule is not known here.
+    values, or states for which it has no kernel.
     """
-    a, of_a, summand = step.factor.x, step.factor.of, step.summand
-    key, given = (summand.key, summand.of_key), []
-    dtype = type_of(*key)
-    if len(shape) < 2:
+    factors, keys, values, removed, _ = given
+    if len(shape) < 2 or values is None:
         return None
-    reads = [] if out is None else [out]
-    if step.kind == DELTA:
-        change, value, value_shape = summand.change, None, summand.sizes
-        reads.append(change.taken.read)
-        given = [each.sizes for each in (change.taken, change.rate, summand) if each is not None]
-    elif summand.value is None:
-        return None
-    else:
-        value = summand.value, summand.of_value
-        value_shape = summand.of_value[1]
-    axes = {axis_of(each, dtype, shape[:-2]) for each in reads} or {ROWS}
+    every = [*reads, *[removed] * (removed is not None)]
+    axes = {axis_of(each, keys.dtype, shape) for each in every} or {ROWS}
     axis = axes.pop()
     if axes or axis is None:
         return None
     across = ROWS + COLUMNS - axis
-    if value is not None and not is_flat(key[1][1], across):
-        key, value, value_shape = value, key, key[1][1]
-    along = [
-        key[1][1],
-        () if is_scalar(a) else of_a[1] if of_a else a.shape,
-        () if boost is None else boost.shape,
-    ]
-    values = math.prod(shape[:-2]) * shape[across]
-    fits = all(is_flat(x, across) for x in along) and is_flat(value_shape, axis)
-    if not fits or not all(same_size(math.prod(x), values) for x in given):
+    if removed is None:
+        keys, values = lengthwise(keys, values, axis) or (keys, values)
+    fits = is_flat(values.shape, axis) and all(is_flat(x.shape, across) for x in (factors, keys))
+    if not fits or (boost is not None and not is_flat(boost.shape, across)):
         return None
-    if attention.unsupported(key[0], type_of(*key), shape[axis]) is not None:
+    wide = math.prod(shape[:-2]) * shape[across]
+    if removed is not None and not same_size(math.prod(values.shape[1:]), wide):
         return None
-    return axis, key, value
+    return None if attention.unsupported(keys, keys.dtype, shape[axis]) else (axis, keys, values)
 
 
-def turned(state, like, axis, shape):
-    """Return a state with the dimension that queries read first: it broadcasts to `shape`, or is a
-    number.
+def lengthwise(one, other, axis):
+    """Return the keys and the values of outer products: those that lie along a dimension of a state
+    come first. None if none do, or there are no values.
     """
-    state = (like.new_full((), state) if is_scalar(state) else state).expand(shape)
-    return state if axis == ROWS else state.mT
+    across = ROWS + COLUMNS - axis
+    for keys, values in ((one, other), (other, one)) if other is not None else ():
+        if is_flat(keys.shape, across) and is_flat(values.shape, axis):
+            return keys, values
+    return None
 
 
-def axis_of(out, dtype, batch):
-    """Return the dimension of the state along which it is multiplied by the vectors of `out`.
+def axis_of(reads, dtype, shape):
+    """Return the dimension of states of this shape along which the vectors `reads` lie.
 
     None if the results are states, or the vectors of another type or of a larger batch than these.
     """
-    c, of, form = out
-    if form is None or type_of(c, of) != dtype:
+    if reads is None or reads.dtype != dtype:
         return None
-    *sizes, _, _ = of[1]
-    if len(sizes) != len(batch):
+    _, *batch, _, _ = sizes = reads.shape
+    if len(sizes) != len(shape) + 1:
         return None
-    if not all(same_size(n, 1) or same_size(n, size) for n, size in zip(sizes, batch, strict=True)):
+    pairs = zip(batch, shape, strict=False)
+    if not all(same_size(n, 1) or same_size(n, size) for n, size in pairs):
         return None
-    is_column, turned = form
-    return ROWS if is_column == turned else COLUMNS
+    return along(sizes, shape)
 
 
 def is_flat(shape, dim):
-    """Return whether the size of a dimension is 1, or the shape has no such dimension."""
-    return len(shape) < -dim or same_size(shape[dim], 1)
+    """Return whether the size of a dimension of items, [steps, ...], is 1, or they lack it."""
+    return len(shape) <= -dim or same_size(shape[dim], 1)

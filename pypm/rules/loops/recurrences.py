@@ -16,8 +16,8 @@ import operator
 
 import torch
 
-from pypm import decline, keep, let, pattern, record, rule, var
-from pypm.fx import is_scalar, known_to_hold
+from pypm import decline, keep, let, pattern, predicate, record, rule, var
+from pypm.fx import hiding, is_scalar, known_to_hold, observer
 from pypm.kernels.linear_attention_gpu import LARGEST_KEY
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.support.devices import on_cpu, under_torch_compile
@@ -33,10 +33,10 @@ from pypm.rules.loops.folds import (
     gathered,
 )
 from pypm.rules.loops.items import Kept
-from pypm.rules.loops.matrix_states import attended, factors_of, scanned, types
-from pypm.rules.loops.reads import Result
-from pypm.rules.loops.steps import DELTA, Step, Summand
-from pypm.rules.replacement.items import broadcast, parts, typed
+from pypm.rules.loops.matrix_states import attended, scanned
+from pypm.rules.loops.reads import COLUMNS, Result, along, vectors_of_output
+from pypm.rules.loops.steps import Step, Summand, added, exact_in, operands
+from pypm.rules.replacement.items import COLUMN, ROW, WHOLE, broadcast, pieces, typed
 from pypm.rules.replacement.types import holds_number
 from pypm.rules.vocabulary.types import FLOATS
 
@@ -69,12 +69,50 @@ def ReadOf(read, state, t):
     return y
 
 
-@pattern
-def Older(h, older, t):  # the state before step t, and what that adds to it, times a tensor
+@observer(
+    (None, None, None),
+    (WHOLE, WHOLE, None),
+    (COLUMN, COLUMN, ROW),
+    (ROW, ROW, COLUMN),
+)
+def boosted(older, steps):
+    """Return the factors, and the keys and the values of what is added to the states that are read,
+    [steps, ...], as `added` does; three None if nothing is.
+
+    Arguments:
+        older: as `Older` binds it: a factor, `boost`, and a `summand`; or two None.
+        steps: the number of steps.
+    """
+    if older.summand is None:
+        return None, None, None
+    keys, values = added(older.summand, steps)
+    boost = keys.new_full((), older.boost) if is_scalar(older.boost) else older.boost
+    return pieces(boost, (), steps), keys, values
+
+
+def boosted_state(h, older, t, steps):
+    """Return the state that is read."""
+    boosts, keys, values = boosted(older, steps)
+    if keys is None:
+        return h
+    return h + boosts[t] * (keys[t] if values is None else keys[t] * values[t])
+
+
+@pattern(means=hiding(boosted, boosted_state))
+def Older(h, older, t):  # the state before step t, and what that adds to it, times a number
     boost, summand = var(), var()
     let(older=record(boost=boost, summand=summand))
     y = Kept(h) + boost * keep(Summand(summand, t))
-    assert y.shape == h.shape
+    assert y.shape == h.shape and exact_in(y.dtype, boost.value)
+    return y
+
+
+@pattern
+def Older(h, older, t):  # or a tensor
+    boost, summand = var(), var()
+    let(older=record(boost=boost, summand=summand))
+    y = Kept(h) + boost * keep(Summand(summand, t))
+    assert y.shape == h.shape and boost.dtype in FLOATS
     return y
 
 
@@ -84,6 +122,12 @@ def Older(h, older, t):
     return h
 
 
+@predicate
+def is_none_or(one, other):
+    """Return whether what a state that is read has of its step, if anything, is what that adds."""
+    return one is None or one == other
+
+
 @pattern
 def Gathered(step, read, before, place, last, count):
     return Joined(Listed(Read), step, read, before, place, last, count)
@@ -91,7 +135,9 @@ def Gathered(step, read, before, place, last, count):
 
 @pattern
 def Gathered(step, read, before, place, last, count):
-    return Joined(ListedBefore(ReadOf, ReadBefore), step, read, before, place, last, count)
+    y = Joined(ListedBefore(ReadOf, ReadBefore), step, read, before, place, last, count)
+    assert before.shape == last.shape and is_none_or(read.older.summand, step.summand)
+    return y
 
 
 @pattern
@@ -101,7 +147,9 @@ def Gathered(step, read, before, place, last, count):
 
 @pattern
 def Gathered(step, read, before, place, last, count):
-    return AllWritten(WrittenBefore(ReadOf, ReadBefore), step, read, before, place, last, count)
+    y = AllWritten(WrittenBefore(ReadOf, ReadBefore), step, read, before, place, last, count)
+    assert before.shape == last.shape and is_none_or(read.older.summand, step.summand)
+    return y
 
 
 @pattern
@@ -109,17 +157,20 @@ def WholeLoop(step, read, before, place, count, shape):
     last = var()
     y = Gathered(step, read, before, place, last, count)
     let(shape=last.shape)
-    assert read.older is None or before.shape == shape
-    assert read.older is None or read.older.summand is None or read.older.summand == step.summand
     return y, last
+
+
+@pattern
+def StepOf(step, before, t):  # a step, by its ways: one of a state that is not known yet
+    return Step(step, before, t)
 
 
 @pattern
 def Final(step, before, steps, shape):  # the last state alone
     h, t = var(), var()
-    y = Step(step, h, t)
-    assert t == step.summand.count - 1  # before all steps are searched for
-    y <= State(Step, step, before, t)
+    y = StepOf(step, h, t)  # which refuses before all steps are searched for
+    assert t == step.summand.key.shape[step.summand.of_key[0][0][0]] - 1
+    y <= State(StepOf, step, before, t)
     let(steps=t + 1)
     let(shape=y.shape)
     return y
@@ -148,7 +199,7 @@ LARGEST = 2**25
 def loop(step, read, before, place, count, shape):
     read_by, dtype = read.out
     steps = count if read.older is None else count - 1
-    found = computed(step, before, read_by, read.older, steps, shape)
+    found = computed(step, before, [vectors_of_output(read_by, count)], read.older, steps, shape)
     if isinstance(found, str):
         return decline(found)
     results, last = found
@@ -157,62 +208,67 @@ def loop(step, read, before, place, count, shape):
 
 @rule(Final)
 def last_state(step, before, steps, shape):
-    found = computed(step, before, None, None, steps, shape)
+    found = computed(step, before, [], None, steps, shape)
     return decline(found) if isinstance(found, str) else found[1]
 
 
-def computed(step, before, out, older, steps, shape):
+def computed(step, before, reads, older, steps, shape):
     """Return the results of all steps and the last state, or the reason why they stay a loop.
 
     Arguments:
-        step, before, steps, shape: those of `recurring`, or for `step`, the delta rule.
-        out: what a step adds to the results, as `Output` binds it; None for no results.
+        step: what a step does, as `Step` binds it.
+        before: the state before the first step: a tensor that broadcasts to `shape`, or a number.
+        reads: the vectors that read states for the results, as `vectors_of_output` returns them, or
+            None if these are the states; in a list, which is empty for no results.
         older: for results of the states before the steps, one more than there are steps, what
-            `Older` binds: a factor (`boost`) and a summand, or two None; None for those after the
-            steps.
+            `Older` binds, as for `boosted`; None for those after the steps.
+        steps: the number of steps.
+        shape: the shape of a state.
     """
-    boost = older.boost if older is not None else None
-    numbers = [x for x in (step.factor.x, before, boost) if isinstance(x, (int, float, complex))]
-    if any(isinstance(x, complex) for x in numbers):
+    if isinstance(before, complex):
         return "a number is complex"
-    dtype, *others = types(step, before, boost)
-    if dtype not in FLOATS or any(other != dtype for other in others):
-        return "the operands are not of one floating-point type"
-    if not all(holds_number(dtype, x) for x in numbers):
-        return "a number would be rounded to the type of the states"
-    first = step.summand.key
-    boost = first.new_full((), boost, dtype=dtype) if is_scalar(boost) else boost
+    given = operands(step, steps)
+    keys, is_delta = given[1], given[3] is not None
     results = steps if older is None else steps + 1
+    boosts = None if older is None else boosted(older, results)
+    every = (*given, *(boosts or ()), before)
+    dtype, tensors = keys.dtype, [x for x in every if hasattr(x, "dtype")]
+    if dtype not in FLOATS or any(x.dtype != dtype for x in tensors):
+        return "the operands are not of one floating-point type"
+    if is_scalar(before) and not holds_number(dtype, before):
+        return "a number would be rounded to the type of the states"
+    before = keys.new_full((), before) if is_scalar(before) else before
     is_compiled = under_torch_compile()
     if results < (FEW_MATRICES if is_compiled else FEW):
         return SO_FEW
-    reason = without_kernel(first, dtype)
+    reason = without_kernel(keys, dtype)
     if reason is not None:
         return reason
-    found = attended(step, before, out, boost, steps, results, shape)
+    found = attended(given, before, reads, boosts, shape)
     if found is not None:
         return found
     if is_compiled and results < FEW_COMPILED:
         return SO_FEW
-    if step.kind == DELTA:
+    if is_delta:
         on_gpus = f"keys of up to {LARGEST_KEY} elements"
-        fits = "float32 or float64 on a CPU" if on_cpu(first) else on_gpus
+        fits = "float32 or float64 on a CPU" if on_cpu(keys) else on_gpus
         return f"the delta rule needs {fits}, and results that are products along the keys"
-    is_outer = step.summand.value is not None
+    is_outer = given[2] is not None
     if is_outer and not known_to_hold(operator.le, steps * math.prod(shape), LARGEST):
         return "the outer products of all steps may take too much memory at once"
-    factors, summands, before = recurring(step, before, steps, shape)
-    if out is not None and older is None:
-        found = scanned(factors, summands, before, out, steps, shape)
+    factors, summands = broadcast(given[0], shape), summed(given[1:3], shape)
+    before = before.expand(shape)
+    if older is None and reads:
+        found = scanned(factors, summands, before, reads[0], shape)
         if found is not None:
             return found
     states = linear_recurrence(factors, summands, before, False)
     last = states[-1]
     if results > steps:
         states = torch.cat((before.unsqueeze(0), states))
-    if boost is not None:
-        states = states + boost * summands_of(step, results, shape)
-    return None if out is None else products(states, out, results), last
+    if boosts is not None and boosts[0] is not None:
+        states = states + broadcast(boosts[0], shape) * summed(boosts[1:], shape)
+    return (products(states, *reads) if reads else None), last
 
 
 def without_kernel(x, dtype):
@@ -220,42 +276,21 @@ def without_kernel(x, dtype):
     return None if on_cpu(x) else missing(x, dtype=dtype)
 
 
-def recurring(step, before, steps, shape):
-    """Return the factors and the summands, [steps, *shape], and the state before, of this shape.
-
-    Arguments:
-        step: what a step does, as `Step` binds it: no delta rule.
-        before: the state before the first step: a tensor that broadcasts to `shape`, or a number.
-        steps: the number of steps.
-        shape: the shape of a state.
-    """
-    summands = summands_of(step, steps, shape)
-    factors = broadcast(factors_of(step.factor, summands, steps), shape)
-    before = summands.new_full((), before) if is_scalar(before) else before
-    return factors, summands, before.expand(shape)
+def summed(products, shape):
+    """Return what each step adds to the state, [steps, *shape]: keys times values, if any."""
+    keys, values = (None if x is None else broadcast(x, shape) for x in products)
+    return keys if values is None else keys * values
 
 
-def summands_of(step, steps, shape):
-    """Return what each step adds to the state, [steps, *shape]; `step` is no delta rule."""
-    added = step.summand
-    summands, v = broadcast(parts(added.key, added.of_key, steps), shape), added.value
-    return summands if v is None else summands * broadcast(parts(v, added.of_value, steps), shape)
-
-
-def products(states, out, steps):
+def products(states, reads):
     """Return the results of all steps, [steps, ...]: states, or products of these with vectors.
 
     Arguments:
         states: [steps, ..., rows, columns].
-        out: the vectors, as `Output` binds them: of a place and shape, columns [..., n, 1] if the
-            state is multiplied by them, rows [..., 1, n] if they are by the state; and whether the
-            state is transposed before.
-        steps: the number of steps.
+        reads: as `vectors_of_output` returns them.
     """
-    c, of_c, form = out
-    if form is None:
+    if reads is None:
         return states
-    is_column, turned = form
-    items = parts(c, of_c, steps)
-    states, rows = states.to(items.dtype), items.mT if is_column else items
-    return (rows @ (states.mT if is_column != turned else states)).squeeze(-2)
+    states, is_row = states.to(reads.dtype), along(reads.shape, states.shape) == COLUMNS
+    rows = reads if is_row else reads.mT
+    return (rows @ (states.mT if is_row else states)).squeeze(-2)

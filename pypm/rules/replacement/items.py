@@ -2,28 +2,26 @@
 
 from pypm.fx import observer, same_shape
 
+WHOLE, COLUMN, ROW = (0, 0), (0, 1), (1, 0)
+"""Shapes of matrices, for observers: 0 is any size."""
+
 
 def parts(x, of, steps):
     """Return the items of x in the shape in which the steps take them, [steps, *shape].
 
     Arguments:
         x: the tensor.
-        of: the place of the items, as in `lined_up`, their shape and their type; empty for x
+        of: the place of the items, as in `pieces`, their shape and their type; empty for x
             itself.
         steps: the number of steps.
     """
     at, shape, dtype = of or ((), x.shape, x.dtype)
-    return typed(lined_up(x, at, steps).reshape(steps, *shape), dtype)
+    return typed(pieces(x, at, steps).reshape(steps, *shape), dtype)
 
 
 def typed(x, dtype):
     """Return x in a type."""
     return x if x.dtype == dtype else x.to(dtype)
-
-
-def type_of(x, of):
-    """Return the type in which the steps take the items of x, with `of` as in `parts`."""
-    return of[2] if of else x.dtype
 
 
 @observer((2,))
@@ -32,16 +30,29 @@ def lined_up(x, at, steps):
 
     Arguments:
         x: the tensor.
-        at: the place of the items: a dimension, whether items keep it, and if only some elements
-            of their last dimension are taken, the range of these; empty for x itself.
+        at: the place of the items: a dimension, and whether items keep it.
+        steps: the number of steps.
+    """
+    dim, kept = at
+    x = x.movedim(dim, 0)[:steps]
+    return x.unsqueeze(dim + 1) if kept else x
+
+
+@observer((WHOLE,), (COLUMN,), (ROW,), (1,))
+def pieces(x, at, steps):
+    """Return the same, or some elements of each item; of the shapes that operands of a step have.
+
+    Arguments:
+        x: the tensor.
+        at: the place of the items, and the range of the elements that are taken of their last
+            dimension, or None for all; empty for x itself.
         steps: the number of steps.
     """
     if not at:
         return x.expand((steps, *x.shape))
-    dim, kept, *some = at
-    x = x.movedim(dim, 0)[:steps]
-    x = x.unsqueeze(dim + 1) if kept else x
-    return x[..., some[0].start : some[0].stop : some[0].step] if some else x
+    place, some = at
+    items = lined_up(x, place, steps)
+    return items if some is None else items[..., some.start : some.stop : some.step]
 
 
 def broadcast(items, shape):
