@@ -16,7 +16,7 @@ from pypm import RuleSet, decline, let, pattern, rule, var
 from pypm.fx import aten, is_scalar, prims, same_size
 from pypm.kernels.attention_gradients import attention_and_gradients, unsupported
 from pypm.rules.attention.layouts import heads_of
-from pypm.rules.attention.meanings import regrouped
+from pypm.rules.attention.meanings import regrouped, stepped
 from pypm.rules.attention.patterns import Affine
 from pypm.rules.attention.rules import unclear_sum
 from pypm.rules.attention.score_steps import LOWEST, causally, fold, over
@@ -28,28 +28,59 @@ from pypm.rules.vocabulary.softmax import Softmax
 # Autograd has every matrix product as `bmm`, whose operands are what is bound: [B * H, S, D].
 
 
-def quotient(p, z):
-    """Return the weights of exponentials and their sums, or those that are weights already."""
-    return p if z is None else p / rows(z, p.shape)
+def weights(p, is_apart):
+    """Return the weights of exponentials, or those that are weights already."""
+    return p / p.sum(-1, True) if is_apart else p
 
 
-@pattern
+def exponentials(x, is_apart, is_lowered, shape):
+    """Return the exponentials of scores, less the largest of each row if `is_lowered`; the weights
+    themselves unless these are a quotient, which `is_apart`.
+    """
+    y = x - x.amax(-1, True) if is_lowered else x
+    return rows(torch.exp(y) if is_apart else torch.softmax(x, -1), shape)
+
+
+@pattern(means=lambda q, t, steps, shape=None: stepped(q @ t, steps, shape))
 def BatchedScores(q, t, steps):
     return Affine(aten.bmm(q, t), steps)
 
 
-@pattern(means=lambda p, z, shape: rows(quotient(p, z), shape))
-def WeightsOf(p, z):
-    let(z=None)
+@pattern(means=exponentials)
+def Exponentials(x, is_apart, is_lowered):
+    let(is_apart=False, is_lowered=False)
+    return Softmax(x)
+
+
+@pattern(through=LooseStep)
+def Exponentials(x, is_apart, is_lowered):
+    let(is_apart=True, is_lowered=True)
+    return aten.exp(x - Largest(x))
+
+
+@pattern(through=LooseStep)
+def Exponentials(x, is_apart, is_lowered):
+    let(is_apart=True, is_lowered=False)
+    return aten.exp(x)
+
+
+def attended(q, t, steps, shape=None):
+    """Return the weights of queries and keys, transposed, with rows in a shape if one is given."""
+    return regrouped_rows(torch.softmax(stepped(q @ t, steps), -1), shape)
+
+
+@pattern(means=attended)
+def WeightsOf(q, t, steps, p, is_apart):
+    let(is_apart=False)
+    p <= Softmax(BatchedScores(q, t, steps))
     return UnderLooseSteps(p)
 
 
 @pattern
-def WeightsOf(p, z):  # of a softmax written out: e / z, with e for p
-    return UnderLooseSteps(p / z)
-
-
-# --- the gradient of the softmax ------------------------------------------------------------------
+def WeightsOf(q, t, steps, p, is_apart):  # of a softmax written out: e / z, with e for p
+    let(is_apart=True)
+    p <= Exponentials(BatchedScores(q, t, steps), is_apart, _)
+    return UnderLooseSteps(p / Sums(p))
 
 
 def regrouped_rows(x, shape):
@@ -57,20 +88,17 @@ def regrouped_rows(x, shape):
     return x if shape is None else rows(x, shape)
 
 
-def largest(x, shape=None):
-    """Return the largest of each row."""
-    return regrouped_rows(x.amax(-1, True), shape)
+@pattern(through=LooseStep, means=lambda x, shape=None: regrouped_rows(x.amax(-1, True), shape))
+def Largest(x):
+    return aten.amax(x, [-1], True)
 
 
-def exponentials(x, m, shape=None):
-    """Return the exponentials of scores, less the largest of each row if that is given."""
-    y = x if m is None else x - rows(m, x.shape)
-    return regrouped_rows(torch.exp(y), shape)
+@pattern(through=LooseStep, means=lambda p, shape=None: regrouped_rows(p.sum(-1, True), shape))
+def Sums(p):
+    return aten.sum(p, [-1], True)
 
 
-def sums(p, shape=None):
-    """Return the sum of each row."""
-    return regrouped_rows(p.sum(-1, True), shape)
+# --- the gradient of the softmax ------------------------------------------------------------------
 
 
 def of_softmax(p, d, shape):
@@ -79,62 +107,36 @@ def of_softmax(p, d, shape):
     return rows(p * (d - (d * p).sum(-1, True)), shape)
 
 
-def of_quotient(e, z, d, shape):
+def of_quotient(e, d, shape):
     """Return the gradient of that of which e is the exponential, where d arrives at e / z, and e at
     z as the sum of each row.
     """
-    e, z = rows(e, d.shape), rows(z, d.shape)
-    return rows((d / z - (d * e / z / z).sum(-1, True)) * e, shape)
+    return of_softmax(weights(e, True), d, shape)
 
 
-def of_maximum(d, x, m, shape):
+def of_maximum(d, x, shape):
     """Return the gradient of x where d arrives at x - m, and m is the largest of each row."""
-    x, m = rows(x, d.shape), rows(m, d.shape)
-    return rows(d - d.sum(-1, True) / (m == x).sum(-1, True) * (m == x), shape)
+    x = rows(x, d.shape)
+    b = x == x.amax(-1, True)
+    return rows(d - d.sum(-1, True) / b.sum(-1, True) * b, shape)
 
 
-@pattern
-def OfScores(p, z, x, d):  # d arrives at the weights
-    let(z=None)
-    p <= Softmax(x)
+@pattern(means=lambda p, x, is_apart, d, shape: of_softmax(weights(p, is_apart), d, shape))
+def OfScores(p, x, is_apart, is_lowered, d):  # d arrives at the weights
+    let(is_apart=False)
     return OfSoftmax(p, d)
 
 
 @pattern
-def OfScores(p, z, x, d):  # p = exp(x - m) with m = max x, which may be detached, and z = sum p
-    m = var()
-    p <= Exponentials(x, m)
-    z <= Sums(p)
-    m <= Largest(x)
-    return OfMaximum(OfQuotient(p, z, d), x, m) | OfQuotient(p, z, d)
+def OfScores(p, x, is_apart, is_lowered, d):  # the maximum may be detached
+    let(is_apart=True)
+    return OfQuotient(p, d)
 
 
 @pattern
-def OfScores(p, z, x, d):
-    p <= Exponentials(x, None)
-    z <= Sums(p)
-    return OfQuotient(p, z, d)
-
-
-@pattern(through=LooseStep, means=largest)
-def Largest(x):
-    return aten.amax(x, [-1], True)
-
-
-@pattern(through=LooseStep, means=exponentials)
-def Exponentials(x, m):
-    return aten.exp(x - m)
-
-
-@pattern(through=LooseStep)
-def Exponentials(x, m):
-    let(m=None)
-    return aten.exp(x)
-
-
-@pattern(through=LooseStep, means=sums)
-def Sums(p):
-    return aten.sum(p, [-1], True)
+def OfScores(p, x, is_apart, is_lowered, d):
+    let(is_apart=True, is_lowered=True)
+    return OfMaximum(OfQuotient(p, d), x)
 
 
 @pattern(through=LooseStep, means=of_softmax)
@@ -156,14 +158,15 @@ def OfSoftmax(p, d):
 
 
 @pattern(through=LooseStep, means=of_quotient)
-def OfQuotient(e, z, d):  # e (d / z - sum d e / z^2)
+def OfQuotient(e, d):  # e (d / z - sum d e / z^2)
+    z = Sums(e)
     of_sum = aten.sum(-d * (UnderLooseSteps(e) / z / z), [-1], True)
     return (d / z + aten.expand(of_sum, ...)) * UnderLooseSteps(e)
 
 
 @pattern(through=LooseStep, means=of_maximum)
-def OfMaximum(d, x, m):  # what arrives at the maximum is zero: the softmax is the same without it
-    b = aten.eq(UnderLooseSteps(m), x)
+def OfMaximum(d, x):  # what arrives at the maximum is zero: the softmax is the same without it
+    b = aten.eq(Largest(x), x)
     return d + aten.sum(-d, [-1], True) / aten.sum(b, [-1], True) * b
 
 
@@ -226,34 +229,54 @@ def Undone(d, steps=()):
 # --- the products that leave ----------------------------------------------------------------------
 
 
-@pattern
-def Gradient(q, t, v, g, p, z, steps, back):  # of q t
-    assert q.rank == 3 and t.rank == 3 and v.rank == 3
+def gradient(q, t, v, g, steps, back):
+    """Return the gradient of scores before their steps, where g arrives at the result."""
+    d = g @ v.mT
+    return undone(of_softmax(attended(q, t, steps), d, d.shape), back, d.shape)
+
+
+@pattern(means=gradient)
+def Gradient(q, t, v, g, p, is_apart, steps, back):
+    x, is_lowered = var(), var()
+    p <= Exponentials(x, is_apart, is_lowered)
+    x <= BatchedScores(q, t, steps)
     d = UnderLooseSteps(aten.bmm(g, Transposed(v)))
-    return Undone(OfScores(p, z, BatchedScores(q, t, steps), d), back)
+    y = Undone(OfScores(p, x, is_apart, is_lowered, d), back)
+    assert y.shape == (g.shape[0], g.shape[1], v.shape[1])
+    return y
 
 
-@pattern(means=lambda g, p, z: quotient(p, z).reshape(*g.shape[:2], p.shape[-1]).mT @ g)
-def ToValues(g, p, z):
-    return aten.bmm(Transposed(WeightsOf(p, z)), g)
+@pattern(means=lambda q, t, g, steps: attended(q, t, steps, g.shape).mT @ g)
+def ToValues(q, t, g, p, is_apart, steps):
+    w = WeightsOf(q, t, steps, p, is_apart)
+    assert w.rank == 3
+    return aten.bmm(Transposed(w), g)
 
 
-@pattern(means=lambda v, p, z, shape: quotient(p, z).reshape(*shape[:2], v.shape[1]) @ v)
-def Out(v, p, z):
-    return aten.bmm(WeightsOf(p, z), v)
+@pattern(means=lambda q, t, v, steps: attended(q, t, steps, q.shape) @ v)
+def Out(q, t, v, p, is_apart, steps):
+    w = WeightsOf(q, t, steps, p, is_apart)
+    assert w.rank == 3 and w.shape[1] == q.shape[1]
+    return aten.bmm(w, v)
 
 
 @pattern
-def Whole(q, t, v, g, p, z, steps, back):
-    d = Gradient(q, t, v, g, p, z, steps, back)
+def Whole(q, t, v, g, p, is_apart, steps, back):
+    assert q.rank == 3 and t.rank == 3 and v.rank == 3 and g.rank == 3
+    assert g.shape[1] == q.shape[1]
+    d = Gradient(q, t, v, g, p, is_apart, steps, back)
     to_q = aten.bmm(d, Transposed(t))
-    return to_q, aten.bmm(Transposed(q), d), ToValues(g, p, z), Out(v, p, z)
+    to_v, out = ToValues(q, t, g, p, is_apart, steps), Out(q, t, v, p, is_apart, steps)
+    return to_q, aten.bmm(Transposed(q), d), to_v, out
 
 
 @pattern
-def WithoutQueries(q, t, v, g, p, z, steps, back):
-    to_t = aten.bmm(Transposed(q), Gradient(q, t, v, g, p, z, steps, back))
-    return to_t, ToValues(g, p, z), Out(v, p, z)
+def WithoutQueries(q, t, v, g, p, is_apart, steps, back):
+    assert q.rank == 3 and t.rank == 3 and v.rank == 3 and g.rank == 3
+    assert g.shape[1] == q.shape[1]
+    to_t = aten.bmm(Transposed(q), Gradient(q, t, v, g, p, is_apart, steps, back))
+    to_v, out = ToValues(q, t, g, p, is_apart, steps), Out(q, t, v, p, is_apart, steps)
+    return to_t, to_v, out
 
 
 @pattern
@@ -294,11 +317,11 @@ def fused(match, q, t, v, g, steps, back):
         steps: the steps on the scores, as in `pypm.rules.attention.score_steps`.
         back: the steps on the gradient of the scores; None if neither q nor t has a gradient.
     """
+    if back is not None and not undoes(back, steps):
+        return decline("the gradient does not go back through the same scales and masks")
     reason = unclear_sum(match)
     if reason is not None:
         return decline(reason)
-    if back is not None and not undoes(back, steps):
-        return decline("the gradient does not go back through the same scales and masks")
     if any(kind in ("tanh", "lower", "raise") for kind, *_ in steps):
         return decline("the kernel neither caps scores nor subtracts their maximum")
     kinds = {kind for kind, _, c, *_ in steps if kind in FILLS or not is_scalar(c)}
@@ -342,11 +365,13 @@ def undoes(back, steps):
     They are if both have the same scale, and the gradient is 0 where scores are replaced.
     """
     scales = [c for kind, *_, c in (*back, *steps) if kind in ("mul", "div")]
-    if not all(map(is_scalar, scales)) or 0 in scales:
+    ours, theirs = (
+        {(kind.removeprefix("causal "), id(b[0])) for kind, _, *b in some if kind in FILLS}
+        for some in (back, steps)
+    )
+    if ours != theirs or not all(map(is_scalar, scales)):
         return False
-    forward = {(kind.removeprefix("causal "), id(b)) for kind, _, b, *_ in steps if kind in FILLS}
-    backward = {(kind, id(b)) for kind, _, b in back if kind in FILLS}
-    return forward == backward and math.isclose(factor(back), factor(steps), rel_tol=1e-6)
+    return math.isclose(factor(back), factor(steps), rel_tol=1e-6) and 0 not in scales
 
 
 def factor(steps):

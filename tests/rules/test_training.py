@@ -344,6 +344,16 @@ class CutOff(torch.autograd.Function):
         return grad.masked_fill(ctx.saved_tensors[0], 0), None
 
 
+class PastTheCap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return torch.tanh(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+
 class Undivided(torch.autograd.Function):
     """Its gradient is that of e / z, but it gives e."""
 
@@ -442,12 +452,17 @@ def capped_of_fixed_scores(q, k, v):
     return capped(q.detach(), k.detach(), v) + q.sum() + k.sum()
 
 
+def gradient_past_the_cap(q, k, v):
+    return torch.softmax(PastTheCap.apply(q @ k.mT), -1) @ v
+
+
 NEAR_MISSES: Final = (
     weights_returned, weights_in_the_loss, scores_in_the_loss, weights_for_two_products,
     softmax_over_queries, temperature_of_a_parameter, temperature_of_each_query,
     divisor_of_each_query, mask_of_the_scores,
     gradient_scaled_on_its_way, gradient_cut_off, scaled_weights, weights_not_divided,
     masks_of_both_kinds, high_fill, capped, capped_of_fixed_scores,
+    gradient_past_the_cap,
 )  # fmt: skip
 
 
@@ -501,6 +516,7 @@ def test_why_not() -> None:
     reasons = {
         gradient_scaled_on_its_way: "the gradient does not go back",
         gradient_cut_off: "the gradient does not go back",
+        gradient_past_the_cap: "the kernel neither caps scores",
         temperature_of_each_query: "the gradient does not go back",
         divisor_of_each_query: "the gradient does not go back",
         masks_of_both_kinds: "some masks are filled in",
