@@ -187,12 +187,12 @@ class Contracts:
             valuation = self.valuation(way, formulas, given)
             if takes(definition, "shape"):
                 valuation.shapes[result] = made[-1]
-            if steps_of(definition.means) is not None:
+            steps = steps_of(definition.means)
+            if steps is not None:
                 valuation.take_any_steps(definition, slots, made[-1])
             valuation.exclude()
             left = valuation.value(result)
             valuation.settle()
-            steps = steps_of(definition.means)
             read = read_by(definition.means, definition.parameters) if steps is None else slots
             values = [valuation.value(s) if n in read else UNDEFINED for n, s in slots.items()]
             if steps is not None:

@@ -374,7 +374,7 @@ def is_whole(value: Poly) -> bool:
         and all(
             exponent.denominator == 1
             and exponent > 0
-            and (of[0] in ("size", "index") or of[:2] == ("function", "round"))
+            and (of[0] in ("size", "index", "whole") or of[:2] == ("function", "round"))
             for of, exponent in monomial
         )
         for monomial, coefficient in value.terms.items()

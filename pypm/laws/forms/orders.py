@@ -87,7 +87,5 @@ def _as_form(place: Poly | int) -> Poly:
 
 def _read(value: Poly) -> str:
     """Return the name of what is read, or of a function, whatever the place; else ""."""
-    factors = [of for m in value.terms for of, _ in m]
-    if len(factors) != 1 or value != factor(factors[0]):
-        return ""
-    return str(factors[0][1]) if factors[0][0] in ("read", "whole", "function") else ""
+    of = only_factor(value)
+    return str(of[1]) if of and of[0] in ("read", "whole", "function") else ""

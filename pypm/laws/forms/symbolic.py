@@ -10,7 +10,14 @@ from typing import Final
 
 from pypm.laws.forms import functions
 from pypm.laws.forms.comparing import where_it_holds
-from pypm.laws.forms.functions import never_positive, never_zero, only_factor, power, vanishing
+from pypm.laws.forms.functions import (
+    is_whole,
+    never_positive,
+    never_zero,
+    only_factor,
+    power,
+    vanishing,
+)
 from pypm.laws.forms.infinities import difference, infinite_part, lowest_of
 from pypm.laws.forms.orders import Orders
 from pypm.laws.forms.polynomials import (
@@ -112,15 +119,12 @@ class SymbolicAlgebra:
             return rational(int(infinite < 0))
         if never_positive(value):
             return rational(0)
-        is_whole = all(c.denominator == 1 for c in value.terms.values()) and all(
-            of[0] in ("size", "index", "whole") and e.denominator == 1 and e > 0
-            for m in value.terms
-            for of, e in m
-        )
         opposite = rational(1) - value
-        if is_whole and value.terms.get(ONE, 0) > 0:  # of a number and its opposite, one has none
+        if (
+            is_whole(value) and value.terms.get(ONE, 0) > 0
+        ):  # of a number and its opposite, one has none
             return 1 - indicator("positive", opposite.key)
-        if not is_whole:
+        if not is_whole(value):
             lead = abs(min(value.terms.items(), key=lambda t: repr(sorted(t[0], key=repr)))[1])
             value = value.scaled(1 / lead)
         return indicator("positive", value.key)
