@@ -20,7 +20,7 @@ from pypm.rules.attention.meanings import regrouped, stepped
 from pypm.rules.attention.patterns import Affine
 from pypm.rules.attention.rules import unclear_sum
 from pypm.rules.attention.score_steps import LOWEST, causally, fold, over
-from pypm.rules.vocabulary.shapes import LooseStep, Transposed, UnderLooseSteps, rows
+from pypm.rules.vocabulary.shapes import LooseStep, Transposed, UnderLooseSteps, rows, rows_if_said
 from pypm.rules.vocabulary.softmax import Softmax
 
 # --- weights: p = softmax(x) with x = q t scale + mask, and t = k^T -------------------------------
@@ -66,7 +66,7 @@ def Exponentials(x, is_apart, is_lowered):
 
 def attended(q, t, steps, shape=None):
     """Return the weights of queries and keys, transposed, with rows in a shape if one is given."""
-    return regrouped_rows(torch.softmax(stepped(q @ t, steps), -1), shape)
+    return rows_if_said(torch.softmax(stepped(q @ t, steps), -1), shape)
 
 
 @pattern(means=attended)
@@ -83,17 +83,12 @@ def WeightsOf(q, t, steps, p, is_apart):  # of a softmax written out: e / z, wit
     return UnderLooseSteps(p / Sums(p))
 
 
-def regrouped_rows(x, shape):
-    """Return the same rows, in a shape if one is given."""
-    return x if shape is None else rows(x, shape)
-
-
-@pattern(through=LooseStep, means=lambda x, shape=None: regrouped_rows(x.amax(-1, True), shape))
+@pattern(through=LooseStep, means=lambda x, shape=None: rows_if_said(x.amax(-1, True), shape))
 def Largest(x):
     return aten.amax(x, [-1], True)
 
 
-@pattern(through=LooseStep, means=lambda p, shape=None: regrouped_rows(p.sum(-1, True), shape))
+@pattern(through=LooseStep, means=lambda p, shape=None: rows_if_said(p.sum(-1, True), shape))
 def Sums(p):
     return aten.sum(p, [-1], True)
 

@@ -7,7 +7,7 @@ import torch
 
 from pypm.fx import observer
 from pypm.rules.vocabulary.products import product, scaled
-from pypm.rules.vocabulary.shapes import batched, rows
+from pypm.rules.vocabulary.shapes import batched, rows_if_said
 
 STEPS = {
     "add": torch.add,
@@ -110,8 +110,7 @@ def weights_in_place(scores):
 
 def regrouped_weights(scores, shape=None):
     """Return the same, whose rows may be grouped otherwise."""
-    w = weights_in_place(scores)
-    return w if shape is None else rows(w, shape)
+    return rows_if_said(weights_in_place(scores), shape)
 
 
 def summed(w, v, lv, shape=None):

@@ -9,7 +9,16 @@ from pypm.fx import aten, hiding, observer
 from pypm.rules.norm import AnyLayer, AnyRMS, MeanSquare, TimesInverseRoot
 from pypm.rules.vocabulary.activations import MEANT, Activation
 from pypm.rules.vocabulary.products import Linear
-from pypm.rules.vocabulary.shapes import Resized, Rounded, Wide, keeps_order, reshaped, rows, same
+from pypm.rules.vocabulary.shapes import (
+    Resized,
+    Rounded,
+    Wide,
+    keeps_order,
+    reshaped,
+    rows,
+    rows_if_said,
+    same,
+)
 from pypm.rules.vocabulary.softmax import RowMax
 from pypm.rules.vocabulary.types import holds
 
@@ -72,8 +81,7 @@ def multiplied(x, weight):
 
 def product(x, weight, shape=None):
     """Return the product of rows with a weight, in other dimensions if a shape says so."""
-    y = multiplied(x, weight)
-    return y if shape is None else rows(y, shape)
+    return rows_if_said(multiplied(x, weight), shape)
 
 
 @pattern(means=hiding(matrix_of, multiplied))

@@ -21,7 +21,7 @@ from pypm.rules.loops.lstm import Biased, linear_of, weights_of
 from pypm.rules.loops.recurrences import SO_FEW
 from pypm.rules.replacement.items import has_shape, lined_up
 from pypm.rules.vocabulary.indexing import Item
-from pypm.rules.vocabulary.shapes import Rows, rows
+from pypm.rules.vocabulary.shapes import Rows, rows_if_said
 from pypm.rules.vocabulary.types import FLOATS
 
 # --- one step: what it adds to the product of the state before -----------------------------------
@@ -29,8 +29,7 @@ from pypm.rules.vocabulary.types import FLOATS
 
 def layered(x, layer, shape=None):
     """Return the same, with other batch dimensions if a shape says so."""
-    y = linear_of(x, layer)
-    return y if shape is None else rows(y, shape)
+    return rows_if_said(linear_of(x, layer), shape)
 
 
 @pattern(means=hiding(weights_of, layered))
@@ -111,7 +110,7 @@ def summed(x, before, weights, shape):
     """Return the sum of both products and a bias, in other batch dimensions if a shape says so."""
     w, u, bias = weights
     y = (x if w is None else F.linear(x, w)) + F.linear(before, u, bias)
-    return y if shape is None else rows(y, shape)
+    return rows_if_said(y, shape)
 
 
 def multiplied(x, before, layers, shape=None):

@@ -20,6 +20,11 @@ def rows(x, shape):
     return x.reshape((*shape[:-1], x.shape[-1]))
 
 
+def rows_if_said(x, shape):
+    """Return the same rows, in a shape if one is given."""
+    return x if shape is None else rows(x, shape)
+
+
 def batched(x, shape):
     """Return the same matrices."""
     return x.reshape((*shape[:-2], *x.shape[-2:]))
