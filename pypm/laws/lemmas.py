@@ -12,11 +12,12 @@ from pypm.core.patterns import Definition
 from pypm.core.terms import Value
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.equations import Equation, compared, settled
+from pypm.laws.forms.polynomials import Factor, Poly
 from pypm.laws.formulas import Formulas
 from pypm.laws.patterns.domains import Domains
 from pypm.laws.patterns.ways import Choices, Impossible, NotMatched, Way
 from pypm.laws.signatures import Signature
-from pypm.laws.sizes import World, is_one
+from pypm.laws.sizes import World, is_another, is_one
 from pypm.laws.verdicts import Parted
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Make",
     "Outcome",
     "has_own_shape",
+    "is_narrow",
     "outcome_of",
     "read_by",
     "takes",
@@ -128,15 +130,20 @@ def tried(
 
 def _stands_for_others(outcome: Outcome) -> bool:
     """Return whether a way is proved for any sizes of the arguments, or open."""
-    return outcome.kind in ("proved", "open") and not is_narrow(outcome)
+    return outcome.kind in ("proved", "open") and not _is_proved_where(is_one, outcome)
 
 
 def is_narrow(outcome: Outcome) -> bool:
-    """Return whether a way is proved where the size of an argument is 1 alone."""
+    """Return whether a way is proved where the size of an argument is 1, or another one, alone."""
+    return _is_proved_where(is_one, outcome) or _is_proved_where(is_another, outcome)
+
+
+def _is_proved_where(said: Callable[[Factor, Poly, int], bool], outcome: Outcome) -> bool:
+    """Return whether a way is proved for sizes of which one of the arguments has to be so."""
     if outcome.kind != "proved" or outcome.equation is None:
         return False
     world = outcome.equation.formulas.world
-    return any(is_one(*said, world.given) for said in world.assumptions.items())
+    return any(said(*known, world.given) for known in world.assumptions.items())
 
 
 def _elsewhere(

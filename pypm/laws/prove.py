@@ -313,7 +313,7 @@ def _extent(
 
 
 def _narrow(lemmas: Mapping[Key, tuple[Lemma, list[Outcome]]]) -> tuple[str, ...]:
-    """Return the names of patterns of which some alternates are proved for a size of 1 alone."""
+    """Return the patterns of which some alternates are proved for particular sizes alone."""
     kinds: dict[tuple[int, ...], set[str]] = {}
     names: dict[tuple[int, ...], str] = {}
     for lemma, some in lemmas.values():

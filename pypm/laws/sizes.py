@@ -14,7 +14,7 @@ import torch
 from pypm.core.guards import Guard
 from pypm.core.terms import Value
 from pypm.laws.forms.equal import factors, ones, solutions, without_common
-from pypm.laws.forms.functions import function, substituted
+from pypm.laws.forms.functions import function, only_factor, substituted
 from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, of_key, rational
 from pypm.laws.forms.printing import shown
 from pypm.laws.numbers import (
@@ -304,8 +304,17 @@ def _is_decided(form: Poly) -> bool:
 
 def is_one(symbol: Factor, form: Poly, count: int) -> bool:
     """Return whether a form says that one of the first sizes is 1."""
-    kind, name = symbol
-    return kind == "size" and form == 1 and int(name[1:].rstrip("'")) <= count
+    return form == 1 and _is_given(symbol, count)
+
+
+def is_another(symbol: Factor, form: Poly, count: int) -> bool:
+    """Return whether a form says that two of the first sizes are equal."""
+    return _is_given(symbol, count) and _is_given(only_factor(form), count)
+
+
+def _is_given(of: Factor, count: int) -> bool:
+    """Return whether a factor is one of the first sizes."""
+    return of[:1] == ("size",) and int(of[1][1:].rstrip("'")) <= count
 
 
 SIGNS: Final[dict[str, Callable[[float], bool]]] = {

@@ -44,7 +44,9 @@ class ProofExtent:
     parts: int | None = None
     """The most parts of the lists that names stand for, such as steps; None if there are none."""
     narrow: tuple[str, ...] = ()
-    """Patterns of which an alternate is proved where the size of an argument is 1 alone."""
+    """Patterns of which an alternate is proved where the size of an argument is 1, or that of
+    another, alone.
+    """
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,9 @@ def extent(scope: ProofExtent) -> str:
     if scope.parts is not None:
         parts.append(f"lists of at most {scope.parts} parts".replace("1 parts", "1 part"))
     if scope.narrow:
-        parts.append("an alternate with a size of 1 alone of " + ", ".join(scope.narrow))
+        parts.append(
+            "an alternate with a size of 1, or equal sizes, alone of " + ", ".join(scope.narrow)
+        )
     if scope.limits:
         parts.append("the limit for numbers of " + ", ".join(scope.limits))
     if scope.assumed:

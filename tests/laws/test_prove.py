@@ -398,7 +398,38 @@ def shares(x):
 def test_an_alternate_that_fits_sizes_of_1_alone_is_named() -> None:
     law = prove(shares).verdicts[0]
     assert isinstance(law, Proved) and law.scope.narrow == ("Sums",)
-    assert "a size of 1 alone of Sums" in extent(law.scope)
+    assert "a size of 1, or equal sizes, alone of Sums" in extent(law.scope)
+
+
+def spread(x, shape=None):
+    y = x.sum().expand(x.shape)
+    return y if shape is None else y.reshape(shape)
+
+
+@pattern(means=spread)
+def Spread(x):
+    return aten.sum(x, [0, 1], True) + x * 0
+
+
+@pattern
+def Spread(x):
+    return aten.transpose(aten.sum(x, [0, 1], True) + x * 0, 0, 1)
+
+
+@pattern
+def LessAll(x):
+    assert x.rank == 2
+    return x - Spread(x)
+
+
+@rule(LessAll)
+def less_all(x):
+    return x - x.sum()
+
+
+def test_an_alternate_that_fits_equal_sizes_alone_is_named() -> None:
+    law = prove(less_all).verdicts[0]
+    assert isinstance(law, Proved) and law.scope.narrow == ("Spread",)
 
 
 @pytest.mark.parametrize("divided", [in_halves, half_of_relu])
