@@ -54,14 +54,15 @@ def reference(
     """
 
     def step(states: tuple[Tensor, ...], key: Tensor, value: Tensor) -> tuple[Tensor, States]:
-        num, den, top = states
+        den, num, top = states
         old, new, _ = _weights(top, key + boost)
         average = (old * num + new * value) / (old * den + new)
-        return average, _advanced(decay, key, value, num, den, top)
+        num, den, top = _advanced(decay, key, value, num, den, top)
+        return average, (den, num, top)
 
     items = keys.transpose(0, 1), values.transpose(0, 1)
-    averages, states = over_steps(step, (num, den, top), *items)
-    num, den, top = (x.clone() for x in states)
+    averages, states = over_steps(step, (den, num, top), *items)
+    den, num, top = (x.clone() for x in states)
     return averages.transpose(0, 1).contiguous(), num, den, top
 
 

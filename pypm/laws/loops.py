@@ -104,12 +104,11 @@ class Loop:
         return tuple(map(_Step(values, self, states, STEP + later).of, self.after))
 
     def _is_after_a_step(self, values: FormulaValues, count: Poly) -> bool:
-        """Return whether there are steps for all sizes; at places of a list, states stay."""
+        """Return whether there are steps for all sizes, and at all places of a list."""
         of = {of for monomial in count.terms for of, _ in monomial}
         sizes = {each: factor(each) + self.larger for each in of if str(each[1]).startswith("n")}
-        is_at_place = any(each[0] == "index" for each in of)
         least = substituted(count, sizes)
-        return not is_at_place and _symbolic(_proved(values)).is_least(least, 1)
+        return _symbolic(_proved(values)).is_least(least, 1)
 
     def later_part(self, values: FormulaValues) -> Loop | None:
         """Return a loop of which this one is all but the first step."""

@@ -168,6 +168,9 @@ class Valuation(Applying, Looping):
         if call not in self._results:
             self._bind_as_said(call.actuals)
             self.bind_states(call.actuals)
+            for slot in call.actuals:
+                if not self._is_free(slot):
+                    self.value(slot)  # which may bind others
             values = tuple(UNDEFINED if self._is_free(s) else self.value(s) for s in call.actuals)
             given, names = signed(values)
             lemma = Lemma(call.definition, call.around, given)
@@ -191,13 +194,14 @@ class Valuation(Applying, Looping):
         return self._results[call]
 
     def _is_free(self, slot: WayName) -> bool:
-        """Return whether nothing but calls says the value of a name."""
+        """Return whether nothing but calls says the value of a name; fields of records have one."""
         if slot in self._known or slot in self._given or slot in self._bound:
             return False
         if self._variables.said(slot) is not UNDEFINED:
             return False
         is_operand = self._uses.get(slot, {}).get("operand")
-        return not (slot.lets or slot.described or VALUE in slot.arguments or is_operand)
+        is_said = slot.lets or slot.described or VALUE in slot.arguments
+        return not (is_said or is_operand or self._way.fields_for(slot))
 
     def _meant(
         self, definition: Definition, actuals: tuple[WayName, ...], slot: WayName | None

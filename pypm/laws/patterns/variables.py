@@ -29,7 +29,7 @@ from pypm.laws.lemmas import Lemmas, takes
 from pypm.laws.meanings_of_patterns import meaning_of
 from pypm.laws.numbers import Contradiction, form_of
 from pypm.laws.patterns.domains import ListOf, MeantBy, added, fields_in
-from pypm.laws.patterns.hidden import is_by_steps
+from pypm.laws.patterns.hidden import Hidden, is_by_steps
 from pypm.laws.patterns.operator_arguments import (
     ALL,
     DIMS,
@@ -90,17 +90,22 @@ class Variables:
         self._lemmas = lemmas
         self.dtypes: dict[WayName, torch.dtype] = {}
         self.uses = uses_of(way)
-        ranks = [x.tensor.rank for x in given if isinstance(x, Formula) and not is_several(x)]
-        self._rank: int | None = ranks[0] if ranks else None
+        self._rank: int | None = None
         """The rank of the first tensor."""
+        self.are_alike = False
+        """True if all tensors have that rank."""
         self._fields: dict[tuple[WayName, str], Given] = {}
         """Fields of records."""
         self._operands: list[tuple[WayName, bool, Given]] = []
         """Operands in lists, each with the name of the list, and whether it holds truth values."""
         self._is_plain = True
         """True if the constants of records are the first of those that they may be."""
-        self.are_alike = False
-        """True if all tensors have that rank."""
+        for value in given:
+            if isinstance(value, Hidden) and is_by_steps(value.group.by):
+                self.put_beside(value.group.by, value.group.tensors)
+        ranks = [x.tensor.rank for x in given if isinstance(x, Formula) and not is_several(x)]
+        if ranks and self._rank is None:
+            self._rank = ranks[0]
 
     def _pick(self, options: Sequence[Given], label: str) -> Given:
         return options[0] if len(options) == 1 else self._choices.pick(lambda: options, label)

@@ -37,6 +37,7 @@ from pypm.core.patterns import (
 )
 from pypm.core.terms import ARGUMENT, DERIVED, VALUE
 from pypm.core.traverse import alternates, children, conjuncts
+from pypm.fx.operators.corrections import named
 from pypm.fx.values.observers import joins_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.forms.deadline import check_time
@@ -362,21 +363,26 @@ def is_meant(definition: Definition) -> bool:
 
 
 def distinct(options: Sequence[Pattern]) -> list[Pattern]:
-    """Return alternates but for those that swap the operands of another one, a sum or a product."""
+    """Return alternates but for those that swap the operands of another one, such as a sum."""
     found: list[Pattern] = []
     for option in options:
-        inner = option
-        while isinstance(inner, Guarded):  # a sum is swapped if nothing scales its second operand
-            inner = inner.body
+        inner = _unguarded(option)
         if isinstance(inner, Op) and inner.operator.name in SYMMETRIC:
-            one, two, *others = inner.arguments
+            one, two, *others = map(_unguarded, inner.arguments)
             if Op(inner.operator, (two, one, *others)) in found:
                 continue
         found.append(option)
     return found
 
 
-SYMMETRIC: Final = frozenset({"aten.add", "aten.mul"})
+def _unguarded(pattern: Pattern) -> Pattern:
+    """Return a pattern without guards: a sum is swapped if nothing scales its second operand."""
+    while isinstance(pattern, Guarded):
+        pattern = pattern.body
+    return pattern
+
+
+SYMMETRIC: Final = named("aten", "add mul maximum minimum")
 """Operators whose first two operands may be swapped, whatever they are."""
 
 
