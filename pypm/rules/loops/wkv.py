@@ -21,14 +21,14 @@ from pypm.rules.loops.folds import (
 )
 from pypm.rules.loops.items import Part
 from pypm.rules.loops.recurrences import SO_FEW, without_kernel
-from pypm.rules.replacement.items import WHOLE, broadcast, parts
+from pypm.rules.replacement.items import broadcast, parts
 from pypm.rules.vocabulary.shapes import Rounded, rows_if_said
 from pypm.rules.vocabulary.types import FLOATS, holds
 
 # --- one step: states are two sums, `num` and `den`, both divided by e^`top` ----------------------
 
 
-@observer((WHOLE,))
+@observer((2,), (1,), (3,))
 def items_of(entries, steps):
     """Return the items of all steps, [steps, ...], in the type of their tensor.
 
