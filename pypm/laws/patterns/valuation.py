@@ -201,7 +201,7 @@ class Valuation(Applying, Looping):
             return False
         is_operand = self._uses.get(slot, {}).get("operand")
         is_said = slot.lets or slot.described or VALUE in slot.arguments
-        return not (is_said or is_operand or self._way.fields_for(slot))
+        return not (is_said or is_operand or slot.fields)
 
     def _meant(
         self, definition: Definition, actuals: tuple[WayName, ...], slot: WayName | None
@@ -312,7 +312,7 @@ class Valuation(Applying, Looping):
                 self.hide(call)
         if slot in self._bound:
             return self._bound[slot]
-        for record, name in self._way.fields_for(slot):
+        for record, name in slot.fields:
             found = self.value(record)
             if isinstance(found, Record):
                 return fields_of(found)[name]

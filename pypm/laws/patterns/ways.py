@@ -175,6 +175,13 @@ class WayName:
     lets: list[tuple[Expression, Names]] = field(default_factory=list)
     arguments: dict[str, Argument] = field(default_factory=dict)
     """Arguments of the operator that describes it, as far as they are said."""
+    attributes: list[tuple[WayName, str]] = field(default_factory=list)
+    """Attributes that it is said to be, each of a name."""
+
+    @property
+    def fields(self) -> list[tuple[WayName, str]]:
+        """The attributes of what no operator describes: fields of records."""
+        return [(of, name) for of, name in self.attributes if not of.described]
 
 
 @dataclass(eq=False)
@@ -320,6 +327,8 @@ class Way:
     def _let(self, slot: WayName, expression: Expression, names: Names) -> None:
         if not self._argument(expression, slot, names):
             slot.lets.append((expression, names))
+        elif isinstance(expression, Attribute):
+            slot.attributes.append((names[expression.name], _argument_of(expression.attribute)))
 
     def _argument(self, tested: Expression, said: Said, names: Names) -> bool:
         """Note the value of an argument; return whether the expression names one."""
@@ -340,18 +349,8 @@ class Way:
                 return False
         return True
 
-    def fields_for(self, slot: WayName) -> list[tuple[WayName, str]]:
-        """Return the fields that a name is said to be, of what no operator describes."""
-        return [
-            (other, name)
-            for other in self.slots
-            for name, argument in other.arguments.items()
-            if argument.value is slot and not other.described
-        ]
-
     def _of(self, slot: WayName, attribute: str) -> Argument:
-        name = attribute.removesuffix(ARGUMENT)
-        return slot.arguments.setdefault(name, Argument())
+        return slot.arguments.setdefault(_argument_of(attribute), Argument())
 
 
 def is_meant(definition: Definition) -> bool:
@@ -384,6 +383,10 @@ def _unguarded(pattern: Pattern) -> Pattern:
 
 SYMMETRIC: Final = named("aten", "add mul maximum minimum")
 """Operators whose first two operands may be swapped, whatever they are."""
+
+
+def _argument_of(attribute: str) -> str:
+    return attribute.removesuffix(ARGUMENT)
 
 
 def _is_argument(attribute: str) -> bool:
