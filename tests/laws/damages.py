@@ -182,10 +182,10 @@ def sampled(rule: Rule) -> str:
 
 def main() -> None:
     every = every_damage()
-    number = int([*sys.argv, "300"][1])
+    number = min(int([*sys.argv, "300"][1]), len(every))
     contracts = Contracts()
     counts: Counter[str] = Counter()
-    for what, rule in every[:: -(-len(every) // number)]:
+    for what, rule in (every[i * len(every) // number] for i in range(number)):
         found = judged(what, rule, contracts)
         counts[f"{found.word}, torch: {found.torch}"] += 1
         if not found.is_noticed:

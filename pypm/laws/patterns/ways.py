@@ -365,20 +365,15 @@ def distinct(options: Sequence[Pattern]) -> list[Pattern]:
     """Return alternates but for those that swap the operands of another one, such as a sum."""
     found: list[Pattern] = []
     for option in options:
-        inner = _unguarded(option)
+        inner = option
+        while isinstance(inner, Guarded):  # a sum is swapped if nothing scales its second operand
+            inner = inner.body
         if isinstance(inner, Op) and inner.operator.name in SYMMETRIC:
-            one, two, *others = map(_unguarded, inner.arguments)
+            one, two, *others = inner.arguments
             if Op(inner.operator, (two, one, *others)) in found:
                 continue
         found.append(option)
     return found
-
-
-def _unguarded(pattern: Pattern) -> Pattern:
-    """Return a pattern without guards: a sum is swapped if nothing scales its second operand."""
-    while isinstance(pattern, Guarded):
-        pattern = pattern.body
-    return pattern
 
 
 SYMMETRIC: Final = named("aten", "add mul maximum minimum")
