@@ -59,6 +59,11 @@ UNKNOWN: Final = 8.0
 """The CPU seconds of a file that was not run here yet."""
 CPU_SECONDS: Final = "CPU seconds"
 
+# Inductor's C++ has no vectors in quick runs, which compiles in half of the time, and needs no
+# programs to find out which vectors there are. Inductor reads the variable when it is imported,
+# which the `conftest.py` of a folder may do.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
+
 
 def _cpu() -> float:
     """CPU seconds of this process and of those that it waited for."""
@@ -117,11 +122,7 @@ class Doctests:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Inductor's C++ has no vectors in quick runs, which compiles in half of the time, and needs no
-    programs to find out which vectors there are. It reads the variable when it is imported, which
-    test modules do. The garbage collector would look at all that they import, over and over.
-    """
-    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
+    """The garbage collector would look at all that test modules import, over and over."""
     gc.set_threshold(200_000, 20, 100)
     # pytest gives its handler to loggers that do not propagate; torch would print what it traces
     logging.getLogger("torch.__trace").propagate = True

@@ -10,6 +10,7 @@ import torch
 from examples.serving.baselines import generate
 from examples.serving.model import build, config
 from examples.serving.server import Request, Server
+from tests.compiled import without_code
 
 SHAPE = config(layers=2, small=True)
 LENGTHS = [(5, 4), (33, 7), (1, 3), (17, 1), (16, 6), (60, 5), (2, 9)]
@@ -62,6 +63,7 @@ def test_replies_are_those_of_generate(batch: int, pages: int, alone: list[list[
     assert ours.cache.free_pages == pages  # none leaked
 
 
+@without_code()
 def test_compiled_steps() -> None:
     """One graph serves every step, whatever the lengths."""
     torch._dynamo.reset()

@@ -24,8 +24,8 @@ from pypm.laws.forms.sums import NAMES
 from pypm.laws.formulas import Formula, Formulas, is_several
 from pypm.laws.lemmas import MOST_WAYS, Key, Lemma, Lemmas, Outcome, outcome_of, within
 from pypm.laws.numbers import Assumed, Contradiction
+from pypm.laws.patterns.listing import parts_of
 from pypm.laws.patterns.valuation import entered
-from pypm.laws.patterns.variables import parts_of
 from pypm.laws.patterns.ways import Choices, Entered, Impossible, NotMatched, Replay, Way
 from pypm.laws.signatures import FREE, Signature, instance, signature
 from pypm.laws.sizes import KINDS, World

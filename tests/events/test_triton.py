@@ -27,6 +27,7 @@ from pypm.events.triton.emulator import Fault, emulate
 from pypm.events.triton.launch import launched
 from pypm.events.triton.tables import BoundStep, bound
 from pypm.events.triton.text import ARGUMENTS, PersistentKernel, emitted
+from tests.axes import axes
 from tests.events.steps import made
 from tests.events.triton_mutants import MUTANTS, SEEDS, KernelMutant, noticed, refused
 from tests.events.triton_steps import check_decoder, check_mlp, decoder, kernel_of, mlp, mlp_kernel
@@ -37,8 +38,7 @@ torch.set_num_threads(1)
 # --- values --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("gated", [True, False])
+@axes(gated=[True, False], dtype=[torch.bfloat16, torch.float32])
 def test_layers_of_any_batch_by_one_text(gated: bool, dtype: torch.dtype) -> None:
     digests = set()
     for batch in range(1, 12):

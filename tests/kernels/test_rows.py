@@ -24,13 +24,14 @@ TOLERANCES = {torch.float32: 3e-6, torch.bfloat16: 6e-3}
 
 
 def compiled(monkeypatch: pytest.MonkeyPatch, kind: str, source: Path = decoding.SOURCE) -> None:
-    """Let the kernels of a file be compiled for this kind of processor."""
-    if kind != "native":
-        known = Path("/proc/cpuinfo")
-        if platform.machine() != "x86_64" or not known.exists():
-            pytest.skip("no processor of this family")
-        if NEEDS[kind] not in known.read_text():
-            pytest.skip(f"this processor has no {NEEDS[kind]}")
+    """Let the kernels of a file be compiled for this kind of processor, as `native` ones are."""
+    if kind == "native":
+        return
+    known = Path("/proc/cpuinfo")
+    if platform.machine() != "x86_64" or not known.exists():
+        pytest.skip("no processor of this family")
+    if NEEDS[kind] not in known.read_text():
+        pytest.skip(f"this processor has no {NEEDS[kind]}")
     namespace = f"pypm_{kind}_{source.stem}".replace("-", "_")
     flags = [f"-march={kind}" if flag == "-march=native" else flag for flag in native.FLAGS]
     monkeypatch.setattr(native, "FLAGS", (*flags, f"-DPYPM_NAMESPACE={namespace}"))

@@ -242,6 +242,7 @@ def test_lists_after_a_first_tensor(listed: PatternFunction) -> None:
 def Shifted(cell, before, t):
     x, at = var(), var()
     let(cell=record(x=x, at=at))
+    assert x.rank == 2
     return Row(x, at, t) + (before + _)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
@@ -83,6 +84,7 @@ def with_blocks(text: str, rows: int, columns: int, inner: int) -> str:
     return text
 
 
+@lru_cache(maxsize=8)
 def kernel(text: str, rings: Rings) -> Emitted:
     return emitted(partitioned(parsed(text), rings))
 

@@ -20,6 +20,7 @@ from pypm.rules import tiles
 from pypm.tiles.build import built
 from pypm.tiles.emit import Emitted
 from pypm.tiles.operator import emulated
+from tests.axes import axes
 from tests.compiled import without_code
 from tests.kernels.triton_checks import needs_triton
 from tests.tiles.cases import TOLERANCES, assert_near
@@ -141,8 +142,7 @@ def compiled(name: str, dtype: str) -> dict[str, Emitted]:
 
 
 @pytest.mark.usefixtures("hopper")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", MODELS)
+@axes(name=MODELS, dtype=DTYPES)
 def test_models_are_emulated(name: str, dtype: str) -> None:
     with without_code():
         compiled(name, dtype)

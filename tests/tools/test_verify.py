@@ -29,7 +29,7 @@ from tests.tools.wrong_rules import chain_cut_short, eps_of_another_norm
 # --- rules that are right -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("samples", [12, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("samples", [6, pytest.param(60, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("right", RIGHT, ids=str)
 def test_no_false_alarm(right: Rule, samples: int) -> None:
     verification = verify(right, samples=samples)

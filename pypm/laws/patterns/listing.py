@@ -22,6 +22,7 @@ __all__ = [
     "in_torch",
     "joined",
     "listed",
+    "parts_of",
     "rebuilt",
     "states_in",
     "tensors_in",
@@ -146,3 +147,10 @@ def states_in(values: Sequence[Given]) -> tuple[Formula, ...]:
     if not all(isinstance(x, Formula) for x in found):
         raise NoMeaning("a state that is no tensor")
     return found
+
+
+def parts_of(value: Given) -> Sequence[Given]:
+    """Return the items of a tuple, or names and values of the fields of a record."""
+    if isinstance(value, Record):
+        return [part for pair in fields_of(value).items() for part in pair]
+    return value  # type: ignore[no-any-return]

@@ -18,9 +18,9 @@ from pypm.laws.numbers import is_number
 from pypm.laws.patterns.applying import Applying
 from pypm.laws.patterns.hidden import Hidden
 from pypm.laws.patterns.inversion import parts_of_expression
+from pypm.laws.patterns.listing import parts_of
 from pypm.laws.patterns.looping import Looping, computes_steps, given_to
 from pypm.laws.patterns.unknown_guards import at_limits, check_values
-from pypm.laws.patterns.variables import parts_of
 from pypm.laws.patterns.ways import (
     AppliedOperator,
     Entered,

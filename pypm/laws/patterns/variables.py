@@ -20,7 +20,7 @@ from pypm.core.guards import (
     evaluate,
 )
 from pypm.core.patterns import Definition
-from pypm.core.records import Record, fields_of
+from pypm.core.records import Record
 from pypm.core.terms import UNDEFINED, VALUE
 from pypm.fx.values.observers import Rank, last_dims_of, ranks_of
 from pypm.laws.algebra import Given, NoMeaning
@@ -54,7 +54,7 @@ from pypm.laws.patterns.subjects import GuardedName, known_attribute
 from pypm.laws.patterns.uses import is_column, said_ranks, said_type, uses_of
 from pypm.laws.patterns.ways import NotMatched, Way, WayName
 
-__all__ = ["Variables", "parts_of"]
+__all__ = ["Variables"]
 
 SLICE: Final = "slice of one item"
 PART: Final = "slice"
@@ -416,10 +416,3 @@ class Variables:
 def _names(fields: dict[str, Domain]) -> list[str]:
     """Return the names of fields, those with lists last."""
     return sorted(fields, key=lambda name: (LIST in fields[name], name))
-
-
-def parts_of(value: Given) -> Sequence[Given]:
-    """Return the items of a tuple, or names and values of the fields of a record."""
-    if isinstance(value, Record):
-        return [part for pair in fields_of(value).items() for part in pair]
-    return value  # type: ignore[no-any-return]
