@@ -36,10 +36,10 @@ __all__ = [
     "sizes_of",
 ]
 
-SAMPLES: Final = 10, 60
+SAMPLES: Final = 10, 60, 2**15
 """Samples, and the most if the sides differ in a field: by a maximum or a comparison, perhaps, that
-is drawn."""
-CHECKS: Final = 3, 3
+is drawn. And the elements that are read for all places of a result, if each reads all of them."""
+CHECKS: Final = 3, 3, 2**12
 """The same of what is proved: a check of the prover."""
 RANGES: Final = ((1, 2, 3, 2), (2, 3, 5, 9), (8, 12, 17))
 """Sizes to draw from: the first for which conditions and guards hold."""
@@ -77,14 +77,14 @@ def _texts(one: float, two: float) -> tuple[str, str]:
     return (left, right) if left != right else (repr(one), repr(two))
 
 
-def difference(equation: Equation, samples: tuple[int, int] = SAMPLES) -> LawBroken | None:
+def difference(equation: Equation, samples: tuple[int, int, int] = SAMPLES) -> LawBroken | None:
     """Return where both sides differ, in finite fields and in floats; None if in no sample.
 
     Raises NoMeaning if an operator has no meaning, or no element is known.
     """
-    seed, (last, most) = 0, samples
+    seed, (last, most, budget) = 0, samples
     while seed < last:
-        found = _difference(equation, seed)
+        found = _difference(equation, seed, budget)
         if isinstance(found, LawBroken):
             return found
         if found:
@@ -93,7 +93,7 @@ def difference(equation: Equation, samples: tuple[int, int] = SAMPLES) -> LawBro
     return None
 
 
-def _difference(equation: Equation, seed: int) -> LawBroken | bool:
+def _difference(equation: Equation, seed: int, budget: int) -> LawBroken | bool:
     """Return a difference in fields and floats, or whether there is one in fields alone."""
     sizes = sizes_of(equation, seed)
     if sizes is None:
@@ -108,7 +108,7 @@ def _difference(equation: Equation, seed: int) -> LawBroken | bool:
     read = sum(prod(shape) for _, shape in shapes)
     if read > MOST_READ:
         return False
-    most = max(LEAST_PLACES, min(MOST_PLACES, MOST_READ // max(read, 1)))
+    most = max(LEAST_PLACES, min(MOST_PLACES, budget // max(read, 1)))
     if not any(_unequal_residues(*pair) for _, *pair in _elements(pairs, most)):
         return False
     tolerance = 1e-12 if exact.is_exact else 1e-6
@@ -123,10 +123,12 @@ def _difference(equation: Equation, seed: int) -> LawBroken | bool:
 def _elements(
     pairs: Iterable[tuple[Indexed, Indexed]], most: int
 ) -> Iterator[tuple[Shape, Scalar, Scalar]]:
-    """Yield places of results, at `most` so many of each, with both sides' values there."""
+    """Yield places of results, at `most` so many of each, the last one among them, with both sides'
+    values there.
+    """
     for a, b in pairs:
         places = list(product(*(range(n) for n in a.shape)))
-        for place in places[:: -(-len(places) // most) or 1]:
+        for place in reversed(places[:: -len(places) // most or -1]):
             yield place, a.value(*place), b.value(*place)
 
 

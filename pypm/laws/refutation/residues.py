@@ -11,11 +11,11 @@ differs is compared in floats as well before it is called different.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
+from hashlib import blake2b
 from itertools import count, product
-from random import Random
+from math import prod
 from typing import Final, TypeAlias
 
 from sympy import isprime  # type: ignore[import-untyped]
@@ -30,6 +30,8 @@ LEVELS: Final = 3
 SQUARES: Final = (2, 3, 5)
 """Numbers that have roots in all fields."""
 START: Final = 10**9
+DIGEST: Final = 24
+"""Bytes of which a value is drawn: far more than all fields together have."""
 MOST_WEIGHED: Final = 16
 """Elements of a tensor that a function without laws is given."""
 
@@ -59,42 +61,74 @@ def _has_roots(prime: int) -> bool:
 
 
 Parts: TypeAlias = tuple[int | None, ...]
+EVERY: Final = (1 << LEVELS) - 1
+"""The fields, as bits."""
 
 
-@dataclass(frozen=True)
+@cache
+def _moduli() -> tuple[int, ...]:
+    """Return the product of the primes of each set of fields, by its bits."""
+    primes = [prime for prime, _ in _chain()]
+    return tuple(
+        prod(p for level, p in enumerate(primes) if known >> level & 1)
+        for known in range(EVERY + 1)
+    )
+
+
+@cache
+def _weights(known: int) -> tuple[tuple[int, int], ...]:
+    """Return the fields of a set, each with the number that is 1 in it, and 0 in the others."""
+    product = _moduli()[known]
+    fields = [(level, p) for level, (p, _) in enumerate(_chain()) if known >> level & 1]
+    return tuple((level, product // p * pow(product // p, -1, p)) for level, p in fields)
+
+
 class Residue:
-    """A value in each field, None where it is not known, and the number it is, if that is known."""
+    """A value in each field, and the number it is, if that is known."""
 
-    parts: Parts
-    number: Fraction | None = None
-    is_infinite: bool = False
-    """True for minus infinity."""
+    __slots__ = ("is_infinite", "known", "number", "value")
+
+    def __init__(
+        self,
+        value: int,
+        known: int = EVERY,
+        number: int | Fraction | None = None,
+        is_infinite: bool = False,
+    ) -> None:
+        self.value = value
+        """Its residue for the product of the primes of the fields in which it is known."""
+        self.known = known
+        """The fields in which it is known, as bits."""
+        self.number = number
+        self.is_infinite = is_infinite
+        """True for minus infinity."""
+
+    @property
+    def parts(self) -> Parts:
+        """The value in each field, None where it is not known."""
+        every = enumerate(_chain())
+        return tuple(self.value % p if self.known >> i & 1 else None for i, (p, _) in every)
 
     def __add__(self, other: Residue | int) -> Residue:
         other = _residue(other)
         if self.is_infinite or other.is_infinite:
             return _INFINITE
-        return self._with(other, lambda a, b: a + b)
+        known = self.known & other.known
+        is_number = self.number is not None and other.number is not None
+        number = self.number + other.number if is_number else None  # type: ignore[operator]
+        return Residue((self.value + other.value) % _moduli()[known], known, number)
 
     def __mul__(self, other: Residue | int) -> Residue:
         other = _residue(other)
         for one, two in ((self, other), (other, self)):
             if one.is_infinite:
                 if two.number is None or two.number <= 0:
-                    return Residue((None,) * LEVELS)
+                    return _UNKNOWN
                 return _INFINITE
-        return self._with(other, lambda a, b: a * b)
-
-    def _with(self, other: Residue, function: Callable[[int, int], int]) -> Residue:
-        known = self.number is not None and other.number is not None
-        if known:
-            return _residue(function(self.number, other.number))  # type: ignore[arg-type]
-        return Residue(
-            tuple(
-                None if a is None or b is None else function(a, b) % p
-                for a, b, (p, _) in zip(self.parts, other.parts, _chain(), strict=True)
-            )
-        )
+        known = self.known & other.known
+        is_number = self.number is not None and other.number is not None
+        number = self.number * other.number if is_number else None  # type: ignore[operator]
+        return Residue(self.value * other.value % _moduli()[known], known, number)
 
     def __neg__(self) -> Residue:
         return self * -1
@@ -109,18 +143,29 @@ class Residue:
     __rmul__ = __mul__
 
 
-_INFINITE: Final = Residue((None,) * LEVELS, is_infinite=True)
+_INFINITE: Final = Residue(0, 0, is_infinite=True)
+_UNKNOWN: Final = Residue(0, 0)
 
 
 def _residue(value: Residue | int | Fraction) -> Residue:
-    if isinstance(value, Residue):
-        return value
-    number = Fraction(value)
+    return value if isinstance(value, Residue) else _of_number(value)
+
+
+@lru_cache(2**14)
+def _of_number(number: int | Fraction) -> Residue:
+    number = int(number) if number.denominator == 1 else number
     parts = tuple(
         number.numerator * pow(number.denominator, -1, p) % p if number.denominator % p else None
         for p, _ in _chain()
     )
-    return Residue(parts, number)
+    return _of_parts(parts, number)
+
+
+def _of_parts(parts: Parts, number: int | Fraction | None = None) -> Residue:
+    """Return the value that has these residues."""
+    known = sum(1 << level for level, part in enumerate(parts) if part is not None)
+    value = sum(weight * (parts[level] or 0) for level, weight in _weights(known))
+    return Residue(value % _moduli()[known], known, number)
 
 
 class ResidueAlgebra:
@@ -133,12 +178,12 @@ class ResidueAlgebra:
 
     def drawn(self, *what: Given) -> Residue:
         """Return a value that depends on these names and on the seed alone."""
-        random = Random(f"{self._seed} {what}")
-        return Residue(tuple(random.randrange(p) for p, _ in _chain()))
+        digest = blake2b(f"{self._seed} {what}".encode(), digest_size=DIGEST).digest()
+        return Residue(int.from_bytes(digest, "big") % _moduli()[EVERY])
 
     def bit(self, *what: Given) -> Residue:
         """Return 0 or 1, by these names and the seed alone."""
-        return _residue(Random(f"{self._seed} bit {what}").randrange(2))
+        return _residue(blake2b(f"{self._seed} bit {what}".encode()).digest()[0] % 2)
 
     def number(self, value: float) -> Residue:
         """Return the number that a float stands for."""
@@ -176,12 +221,8 @@ class ResidueAlgebra:
         if value.is_infinite or value.number == 0:
             return _residue(0 if value.is_infinite else 1)
         below = (*value.parts[1:], None)
-        return Residue(
-            tuple(
-                None if x is None else pow(g, x, p)
-                for x, (p, g) in zip(below, _chain(), strict=True)
-            )
-        )
+        pairs = zip(below, _chain(), strict=True)
+        return _of_parts(tuple(None if x is None else pow(g, x, p) for x, (p, g) in pairs))
 
     def log(self, value: Residue) -> Residue:
         """Return a value that is drawn."""
@@ -201,7 +242,7 @@ class ResidueAlgebra:
             and value.number is not None
             and (value.number or exponent > 0)
         ):
-            return _residue(value.number ** int(exponent))
+            return _residue(Fraction(value.number) ** int(exponent))
         found = list[int | None]()
         for part, (prime, _) in zip(value.parts, _chain(), strict=True):
             root, left = part, exponent.denominator
@@ -211,20 +252,20 @@ class ResidueAlgebra:
                 found.append(None)
             else:
                 found.append(pow(root, exponent.numerator, prime))
-        return Residue(tuple(found))
+        return _of_parts(tuple(found))
 
     def function(self, name: str, *values: Residue) -> Residue:
         """Return a value that is drawn; `max` does not depend on the order."""
         if name == "max":
-            finite = [v for v in dict.fromkeys(values) if not v.is_infinite]
+            finite = [*{(v.value, v.known): v for v in values if not v.is_infinite}.values()]
             if len(finite) < 2:
                 return finite[0] if finite else values[0]
             numbers = [v.number for v in finite]
             if None not in numbers:
                 return _residue(max(n for n in numbers if n is not None))
-            values = tuple(sorted(finite, key=repr))
-        if any(part is None for v in values for part in v.parts[:1]):
-            return Residue((None,) * LEVELS)
+            values = tuple(sorted(finite, key=lambda v: (v.value, v.known)))
+        if not all(v.known & 1 for v in values):
+            return _UNKNOWN
         self.is_exact = False
         return self.drawn(name, *(value.parts for value in values))
 
