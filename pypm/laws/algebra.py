@@ -138,9 +138,10 @@ class Indexed:
 
     def value(self, *place: Index) -> Scalar:
         """Return the value at a place: one index for each dimension."""
-        if place not in self.known:
-            self.known[place] = self.compute(place)
-        return self.known[place]
+        found = self.known.get(place)
+        if found is None:
+            found = self.known[place] = self.compute(place)
+        return found
 
     @property
     def rank(self) -> int:

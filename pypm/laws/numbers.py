@@ -90,15 +90,16 @@ def symbol_of(value: float) -> Poly | None:
 
 def is_number(value: Value) -> bool:
     """Return whether a value is a number, maybe a symbol, and no truth value."""
-    return isinstance(value, (int, float, Fraction, Poly)) and not isinstance(value, bool)
+    is_plain = isinstance(value, (int, float, Poly)) or type(value) is Fraction
+    return is_plain and not isinstance(value, bool)
 
 
 def form_of(value: Value) -> Poly:
     """Return the form of a number. Raises Contradiction for other values."""
-    if isinstance(value, (Size, Real)):
-        return value.form
     if isinstance(value, Poly):
         return value
+    if type(value) is Size or type(value) is Real:
+        return value.form
     found = symbol_of(value) if isinstance(value, (int, float)) else None
     if found is not None:
         return found

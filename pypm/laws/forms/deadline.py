@@ -17,7 +17,7 @@ class TimeIsUp(Exception):
     """The `DEADLINE` has passed."""
 
 
-PAUSE: Final = 0.05
+PAUSE: Final = 0.2
 """Seconds within which the CPU time is asked for once: that takes milliseconds on some systems."""
 _ASKED: Final = [-math.inf]
 

@@ -6,9 +6,9 @@ factors only where these are not negative.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache, reduce
 from typing import Final
 
 from pypm.laws.forms.maxima import clauses_of, maximum_of
@@ -73,6 +73,7 @@ def substituted(form: Poly, known: Mapping[Factor, Poly]) -> Poly:
     return total
 
 
+@lru_cache(maxsize=2**16)
 def _power(base: Poly, exponent: Fraction) -> Poly:
     if not exponent:
         return rational(1)
@@ -82,7 +83,7 @@ def _power(base: Poly, exponent: Fraction) -> Poly:
         ((monomial, coefficient),) = base.terms.items()
         return _power_of_monomial(monomial, coefficient, exponent)
     if exponent.denominator == 1 and 0 < exponent <= LARGEST_POWER:
-        return functools.reduce(Poly.__mul__, [base] * int(exponent))
+        return reduce(Poly.__mul__, [base] * int(exponent))
     shared, rest = _shared(base, exponent.denominator == 1)
     if len(rest.terms) == 1:
         return _power(shared, exponent) * _power(rest, exponent)
@@ -333,6 +334,7 @@ def _with_first(name: str, first: Iterable[Poly], last: tuple[Poly, ...]) -> Pol
     return by_cases(lambda a: _function(name, (a, *last)), argument)
 
 
+@lru_cache(maxsize=2**16)
 def _function(name: str, arguments: tuple[Poly, ...]) -> Poly:
     if name == "max":
         return maximum_of(arguments, _is_positive)

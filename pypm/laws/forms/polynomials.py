@@ -18,6 +18,7 @@ __all__ = [
     "LARGEST_POWER",
     "MINUS_INFINITY",
     "ONE",
+    "UNIT",
     "Factor",
     "Kept",
     "Key",
@@ -50,6 +51,7 @@ LARGEST_POWER: Final = 8
 
 
 UNIT: Final = Fraction(1)
+"""One, mostly the same object."""
 MINUS_UNIT: Final = Fraction(-1)
 
 
@@ -60,11 +62,14 @@ class NotDefined(Exception):
 class Kept(tuple[Part, ...]):
     """A tuple that computes its hash and its text once."""
 
+    _hash: int
+
     def __hash__(self) -> int:
-        found = self.__dict__.get("hash")
-        if found is None:
-            found = self.__dict__["hash"] = tuple.__hash__(self)
-        return found
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = tuple.__hash__(self)
+            return self._hash
 
     def __repr__(self) -> str:
         found = self.__dict__.get("text")
@@ -125,7 +130,11 @@ class Poly:
     def __eq__(self, other: Part) -> bool:
         if self is other:
             return True
-        return isinstance(other, (Poly, int)) and self.terms == _poly(other).terms
+        if isinstance(other, Poly):
+            return self.terms == other.terms
+        if len(self.terms) == 1:
+            return isinstance(other, int) and self.terms.get(ONE) == other
+        return not self.terms and isinstance(other, int) and other == 0
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -193,6 +202,7 @@ def of_key(key: Key) -> Poly:
 # --- products ------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=2**16)
 def _joined(one: Monomial, two: Monomial) -> Poly:
     """Return the product of two monomials: exponents added, one `exp`, powers multiplied out."""
     if not one or not two:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import lru_cache
-from itertools import count, permutations
 from typing import Final, TypeAlias
 
 from pypm.laws.forms.polynomials import (
@@ -37,14 +37,14 @@ __all__ = [
 Sizes: TypeAlias = Mapping[str, Poly]
 """The size of the range of each index, from 0 on."""
 MOST_ORDERED: Final = 4
-"""The most bound indices of one sum whose orders are all compared."""
+"""The most bound indices of one sum of which all orders of those of one size are compared."""
 
 
 class Names:
     """Names of indices, each of which is new."""
 
     def __init__(self) -> None:
-        self._numbers = count()
+        self._numbers = itertools.count()
 
     def new(self) -> str:
         """Return a name that no other index has had since the last `restart`."""
@@ -52,7 +52,7 @@ class Names:
 
     def restart(self) -> None:
         """Begin anew: what is compared later has other indices than what was before."""
-        self._numbers = count()
+        self._numbers = itertools.count()
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -113,10 +113,14 @@ def _level(part: Part) -> int:
 def _bound(kind: str, body: tuple[Part, ...], sizes: Sizes) -> Factor:
     """Return a sum or a maximum of a monomial or a key over indices, in canonical names."""
     level = _level(body) + 1
-    ordered = sorted(sizes, key=lambda name: (repr(sizes[name].key), name))
-    orders: Iterable[tuple[str, ...]] = [tuple(ordered)]
-    if len(ordered) <= MOST_ORDERED:
-        orders = permutations(ordered)
+    alike: dict[str, list[str]] = {}
+    for name in sorted(sizes):
+        alike.setdefault(repr(sizes[name].key), []).append(name)
+    groups = [names for _, names in sorted(alike.items())]
+    orders: Iterable[tuple[str, ...]] = [tuple(itertools.chain(*groups))]
+    if len(sizes) <= MOST_ORDERED:
+        each = (itertools.permutations(names) for names in groups)
+        orders = (tuple(itertools.chain(*order)) for order in itertools.product(*each))
     best: tuple[str, Factor] | None = None
     for order in orders:
         names = {name: f"%{level}_{place}" for place, name in enumerate(order)}
@@ -211,10 +215,15 @@ def _total_of_monomial(monomial: Monomial, sizes: dict[str, Poly]) -> Poly:
 
 def _summed(product: Poly, sizes: Sizes) -> Poly:
     found = Poly({})
+    ranges = tuple(sizes.items())
     for monomial, coefficient in product.terms.items():
-        body = tuple(sorted(monomial, key=repr))
-        found = found + factor(_bound("sum", body, sizes)).scaled(coefficient)
+        found = found + _sum_of(monomial, ranges).scaled(coefficient)
     return found
+
+
+@lru_cache(maxsize=2**16)
+def _sum_of(monomial: Monomial, ranges: tuple[tuple[str, Poly], ...]) -> Poly:
+    return factor(_bound("sum", tuple(sorted(monomial, key=repr)), dict(ranges)))
 
 
 def maximum(value: Poly, sizes: Sizes) -> Poly:

@@ -47,6 +47,7 @@ def size(name: str) -> Poly:
     return factor(("size", name))
 
 
+@lru_cache(2**12, typed=True)
 def exact(value: float) -> Poly:
     """Return the number that a float stands for: by its digits, or as a fraction or a root.
 
@@ -303,6 +304,11 @@ class SymbolicAlgebra:
         numbers = index.constant, by.constant
         if numbers[0] is not None and numbers[1] is not None:
             return rational(numbers[0] // numbers[1]), rational(numbers[0] % numbers[1])
+        if _is_of_sizes(index) and _is_of_sizes(by):
+            return _size_divided(index, by)
+        return self._divided(index, by)
+
+    def _divided(self, index: Poly, by: Poly) -> tuple[Poly, Poly]:
         whole, rest = quotient(index, by)
         if self.is_least(rest, 0) and self.is_least(by - 1 - rest, 0):
             return whole, rest
@@ -325,6 +331,16 @@ class SymbolicAlgebra:
             if self.is_least(rest, 0) and self.is_least(common - 1 - rest, 0):
                 return self._reduced(whole, quotient(by, common)[0])
         return index, by
+
+
+def _is_of_sizes(value: Poly) -> bool:
+    return all(of[0] == "size" for m in value.terms for of, _ in m)
+
+
+@lru_cache(2**14)
+def _size_divided(size: Poly, by: Poly) -> tuple[Poly, Poly]:
+    """Return quotient and remainder of a size by another, which are the same in all equations."""
+    return SymbolicAlgebra()._divided(size, by)
 
 
 @lru_cache(2**16)
@@ -374,6 +390,7 @@ def _linear(value: Poly, name: str) -> tuple[Poly, Poly | None]:
     return Poly(rest), Poly(slope)
 
 
+@lru_cache(2**14)
 def quotient(value: Poly, by: Poly) -> tuple[Poly, Poly]:
     """Return quotient and rest of a division by the term of highest degree."""
     lead, coefficient = max(
