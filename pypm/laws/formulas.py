@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Final
 
 import torch
@@ -185,6 +184,8 @@ class Formulas:
         self.tensors: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         """Tensors for torch code, by the identity of their formula: one value is one tensor."""
         self.reads = 0
+        self._kept: list[Formula] = []
+        """Formulas that live as long as the memo, which knows them by identity."""
         self._names: set[str] = set()
         self.values = FormulaValues(self.algebra, _same, _same, _symbolic, lifted=world.plain.get)
         """Values in the algebra of proofs."""
@@ -197,8 +198,8 @@ class Formulas:
         self._names.add(name)
         forms = tuple(self.world.resolved(form_of(n)) for n in shape)
         attributes = {"name": name, "kind": kind}
-        made = Formula("read", (), attributes, Indexed((), lambda _: None), forms)
-        made.value = self.values.of(made)
+        made = Formula("read", (), attributes, (), forms)
+        made.value = self.values.known[id(made)] = _symbolic(made, forms)
         return made
 
     def number(self, value: Given) -> Formula:
@@ -257,11 +258,6 @@ class Formulas:
             raise SizesDiffer(0, 1) from None  # an operand of too few dimensions
         except TypeError as error:  # of arguments of another kind
             raise NoMeaning(f"`{name}` has no meaning here in this form: {error}") from error
-
-    @cached_property
-    def _kept(self) -> list[Formula]:
-        """Formulas that live as long as the memo, which knows them by identity."""
-        return []
 
     def item(self, of: Formula, index: int) -> Formula:
         """Return one of several results."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from time import process_time
@@ -57,6 +59,8 @@ types before the others.
 """
 KEPT: Final = "values that it keeps"
 """The name of what is assumed of a rule that returns values beside the outputs of its pattern."""
+THRESHOLDS: Final = 20_000, 20, 10
+"""Numbers of new objects, and of collections, after which garbage is looked for."""
 SHOWN: Final = 3
 """Alternates that a verdict lists."""
 
@@ -76,7 +80,24 @@ def prove(
     numbers. Return a `Laws` with a verdict for each rule. Raises TypeError if `rules` are none.
     """
     shared = Contracts() if contracts is None else contracts
-    return Laws(tuple(_timed(rule, shared, seconds) for rule in as_rule_set(rules)))
+    with _few_collections():
+        return Laws(tuple(_timed(rule, shared, seconds) for rule in as_rule_set(rules)))
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Look for garbage among new objects alone, and less often: torch and the rules are many."""
+    if gc.get_freeze_count():
+        yield
+        return
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def _timed(rule: Rule, contracts: Contracts, seconds: float | None) -> Law:

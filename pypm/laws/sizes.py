@@ -15,7 +15,7 @@ from pypm.core.guards import Guard
 from pypm.core.terms import Value
 from pypm.laws.forms.equal import factors, ones, solutions, without_common
 from pypm.laws.forms.functions import function, only_factor, substituted
-from pypm.laws.forms.polynomials import ONE, Factor, Poly, factor, of_key, rational
+from pypm.laws.forms.polynomials import ONE, UNIT, Factor, Poly, factor, of_key, rational
 from pypm.laws.forms.printing import shown
 from pypm.laws.numbers import (
     Assumed,
@@ -99,15 +99,9 @@ class World:
     numbers: int = 0
     places: int = 0
 
-    @contextmanager
-    def observing(self, *, watched: bool, divides: bool) -> Iterator[None]:
+    def observing(self, *, watched: bool, divides: bool) -> _Observing:
         """Say for a while what becomes of comparisons and of divisions."""
-        before = self.watched, self.divides
-        self.watched, self.divides = watched, divides
-        try:
-            yield
-        finally:
-            self.watched, self.divides = before
+        return _Observing(self, watched, divides)
 
     def size(self) -> Size:
         """Return a new size."""
@@ -165,14 +159,17 @@ class World:
 
     def sample(self, form: Poly) -> Fraction | float:
         """Return the sample of a form."""
-        total: Fraction | float = Fraction(0)
+        total: Fraction | float = 0
         for monomial, coefficient in form.terms.items():
-            product: Fraction | float = coefficient
+            product: Fraction | float = 1 if coefficient is UNIT else coefficient
             for of, exponent in monomial:
-                whole = exponent.denominator == 1
-                product = product * self._sample(of) ** (
-                    int(exponent) if whole else float(exponent)
-                )
+                sample = self._sample(of)
+                if exponent is not UNIT:
+                    base = Fraction(sample) if isinstance(sample, int) else sample
+                    sample = base ** (
+                        int(exponent) if exponent.denominator == 1 else float(exponent)
+                    )
+                product = product * sample
             total = total + product
         return total
 
@@ -181,10 +178,10 @@ class World:
         if kind == "size":
             number = int(name[1:].rstrip("'")) + 4 * name.count("'")
             if name[0] == "p":  # a place: less than sizes are
-                return Fraction(5 + 6 * number + self.run)
+                return 5 + 6 * number + self.run
             if self.small and number == self.small:
-                return Fraction(SMALL[self.run])
-            return Fraction(SAMPLES[self.run][number % len(SAMPLES[0])])
+                return SMALL[self.run]
+            return SAMPLES[self.run][number % len(SAMPLES[0])]
         if kind == "symbol":
             number, primes = int(name[1:].rstrip("'")), name.count("'")
             apart = primes * (23 + 4 * number + 2 * self.run)  # still so if it is rounded
@@ -285,6 +282,26 @@ class World:
             self.hypotheses.append((left.form - other, sign))
         elif not _is_decided(left.form - other):
             self.conditions[f"{shown(left.form)} {sign} {shown(other)}"] = left.form - other, sign
+
+
+class _Observing:
+    """Says what becomes of comparisons and of divisions: made often, so it is no generator."""
+
+    __slots__ = ("_said", "_world")
+
+    def __init__(self, world: World, watched: bool, divides: bool) -> None:
+        self._world, self._said = world, (watched, divides)
+
+    def __enter__(self) -> None:
+        self._swap()
+
+    def __exit__(self, *_: Value) -> None:
+        self._swap()
+
+    def _swap(self) -> None:
+        before = self._world.watched, self._world.divides
+        self._world.watched, self._world.divides = self._said
+        self._said = before
 
 
 def _has_maxima(form: Poly) -> bool:

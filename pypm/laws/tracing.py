@@ -23,7 +23,7 @@ from pypm.kernels.support.steps import over_steps
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.loops import looped
-from pypm.laws.numbers import Size, SymbolicNumber
+from pypm.laws.numbers import Real, Size, SymbolicNumber
 from pypm.laws.operators.canonical import filled, node_of, of_any
 from pypm.laws.operators.dims import count_dims
 from pypm.laws.operators.parts import Pieces
@@ -31,6 +31,7 @@ from pypm.torch_internals import OpOverload
 
 __all__ = ["SymbolicTensor", "formulas_of", "running", "tensor_of"]
 
+_NOTHING: Final = torch.empty(0)
 DTYPES: Final = {"real": torch.float32, "whole": torch.int64, "truth": torch.bool}
 
 
@@ -43,8 +44,7 @@ class SymbolicTensor(Tensor):
 
     @staticmethod
     def __new__(cls, formula: Formula, formulas: Formulas, dtype: torch.dtype) -> Self:
-        with _plainly():
-            found: Self = Tensor._make_subclass(cls, torch.empty(0))
+        found: Self = Tensor._make_subclass(cls, _NOTHING)
         found.formula, found.formulas, found.dtype_ = formula, formulas, dtype
         return found
 
@@ -65,11 +65,21 @@ class SymbolicTensor(Tensor):
 
 
 class _Running(TorchFunctionMode):
-    """Takes also the calls that make new tensors."""
+    """Takes also the calls that make new tensors. Comparisons of sizes are recorded."""
 
     def __init__(self, formulas: Formulas) -> None:
         super().__init__()
         self._formulas = formulas
+        self._observing = formulas.world.observing(watched=True, divides=True)
+
+    def __enter__(self) -> Self:
+        self._observing.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *raised: Given) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        self._observing.__exit__(*raised)
 
     def __torch_function__(
         self,
@@ -79,7 +89,11 @@ class _Running(TorchFunctionMode):
         kwargs: Mapping[str, Given] | None = None,
     ) -> Given:
         name = getattr(func, "__name__", "")
-        is_symbolic = name in _NEW or next(_tensors((args, kwargs or {})), None) is not None
+        is_symbolic = (
+            (bool(args) and type(args[0]) is SymbolicTensor)
+            or name in _NEW
+            or next(_tensors((args, kwargs or {})), None) is not None
+        )
         if _PLAIN.get() or not is_symbolic:
             return func(*args, **(kwargs or {}))
         return _called(self._formulas, func, args, kwargs or {})
@@ -101,11 +115,9 @@ def _plainly() -> Iterator[None]:
         _PLAIN.reset(token)
 
 
-@contextmanager
-def running(formulas: Formulas) -> Iterator[None]:
+def running(formulas: Formulas) -> TorchFunctionMode:
     """Run torch code on symbolic tensors: comparisons of sizes are recorded as conditions."""
-    with formulas.world.observing(watched=True, divides=True), _Running(formulas):
-        yield
+    return _Running(formulas)
 
 
 def tensor_of(value: Given, formulas: Formulas, dtype: torch.dtype | None = None) -> Given:
@@ -223,8 +235,9 @@ def _computed(
         kind = _kind((name, *args, *kwargs.items()), tensors, numbers)
     except TypeError:  # of arguments of other kinds
         kind = None
-    if (func, kind) in _CALLS:
-        call, nodes = _CALLS[func, kind]
+    found = _CALLS.get((func, kind))
+    if found is not None:
+        call, nodes = found
         known = dict(zip(nodes, tensors, strict=True))
     if call is None:
         before = formulas.world.noted
@@ -263,7 +276,7 @@ def _kind(value: Given, tensors: list[SymbolicTensor], numbers: list[SymbolicNum
     if isinstance(value, SymbolicTensor):
         tensors.append(value)
         return Tensor, value.formula.tensor.rank, value.dtype_
-    if isinstance(value, SymbolicNumber):
+    if type(value) in (Size, Real):
         place = next((i for i, n in enumerate(numbers) if n is value), len(numbers))
         numbers[place:] = numbers[place:] or [value]
         return type(value), place, value.form.constant

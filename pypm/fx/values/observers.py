@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from inspect import signature
 from typing import Final, ParamSpec, TypeAlias, TypeVar
 
@@ -141,7 +141,12 @@ def last_dims_of(by: Callable[..., Value]) -> int | None:
 def hidden_by(means: Callable[..., Value] | None) -> tuple[Callable[..., Value], list[str]] | None:
     """Return the observer of a meaning that hides parameters, and the names that it may hide."""
     by = getattr(means, _HIDING, None)
-    return None if by is None else (by, list(signature(by).parameters))
+    return None if by is None else (by, _parameters(by))
+
+
+@cache
+def _parameters(by: Callable[..., Value]) -> list[str]:
+    return list(signature(by).parameters)
 
 
 def joins_of(means: Value) -> Joins | None:

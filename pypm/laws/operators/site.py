@@ -11,7 +11,7 @@ from pypm.laws.algebra import Algebra, Given, Index, Indexed, Scalar, Shape
 __all__ = ["Meaning", "Site"]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Site:
     """A call whose meaning is asked for."""
 

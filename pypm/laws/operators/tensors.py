@@ -31,23 +31,28 @@ def constant(value: Scalar) -> Indexed:
 
 def broadcast(x: Indexed, shape: Shape) -> Indexed:
     """Return a tensor expanded to a shape of the same rank or a higher one."""
+    if x.shape == shape:
+        return x
     skipped = len(shape) - x.rank
     if skipped < 0:
         raise SizesDiffer(x.rank, len(shape))
-    sizes = zip(x.shape, shape[skipped:], strict=True)
-    different = [(n, m) for n, m in sizes if n != 1 and n != m]
+    ones = [n == 1 for n in x.shape]
+    sizes = zip(ones, x.shape, shape[skipped:], strict=True)
+    different = [(n, m) for is_one, n, m in sizes if not is_one and n != m]
     if different:
         raise SizesDiffer(*zip(*different, strict=True))
 
     def at(place: Shape) -> Scalar:
-        own = place[skipped:]
-        return x.value(*(0 * i if n == 1 else i for n, i in zip(x.shape, own, strict=True)))
+        own = zip(ones, place[skipped:], strict=True)
+        return x.value(*[0 if is_one else i for is_one, i in own])
 
-    return x if x.shape == shape else Indexed(shape, at)
+    return Indexed(shape, at)
 
 
 def shared(shapes: Sequence[Shape]) -> Shape:
     """Return the shape to which shapes broadcast. Raises SizesDiffer."""
+    if shapes and all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
     rank = max(map(len, shapes), default=0)
     found: list[Index] = [1] * rank
     different = list[tuple[Index, Index]]()

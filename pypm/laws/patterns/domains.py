@@ -193,8 +193,8 @@ class Domains:
                 added(found, self.of(frames[0], name, frames[1:]) or {TENSOR: TENSOR})
             case Attribute(name, attribute) if attribute in self._fields(name, frames):
                 added(found, self._fields(name, frames)[attribute])
-            case Attribute(name, attribute) if attribute in _dims_of(name, frames[0].body):
-                added(found, _dims_of(name, frames[0].body)[attribute])
+            case Attribute(name, attribute) if attribute in _dims_of(name, frames[0]):
+                added(found, _dims_of(name, frames[0])[attribute])
             case _:
                 _of_plain(found, expression)
 
@@ -251,12 +251,18 @@ def _is_one(name: str, operand_of: Pattern, body: Pattern) -> bool:
     )
 
 
-def _dims_of(name: str, pattern: Pattern) -> Mapping[str, Domain]:
+def _dims_of(name: str, definition: Definition) -> Mapping[str, Domain]:
     """Return the domains of arguments of an operator on one dimension, by its result's name."""
+    return OF_ONE_DIM.get(definition.read(_operators).get(name, ""), {})
+
+
+def _operators(pattern: Pattern) -> Mapping[str, str]:
+    """Return the first operator that describes each name."""
+    found: dict[str, str] = {}
     for part in parts(pattern):
-        if isinstance(part, Constrained) and part.name == name and isinstance(part.pattern, Op):
-            return OF_ONE_DIM.get(part.pattern.operator.name, {})
-    return {}
+        if isinstance(part, Constrained) and isinstance(part.pattern, Op):
+            found.setdefault(part.name, part.pattern.operator.name)
+    return found
 
 
 def summands(expression: Expression) -> list[Expression]:
