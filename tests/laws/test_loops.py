@@ -9,6 +9,7 @@ from pypm import Pattern, decline, let, pattern, record, rule, var
 from pypm.fx import Joins, aten, hiding
 from pypm.kernels.recurrence import linear_recurrence
 from pypm.kernels.rnn import rnn
+from pypm.kernels.support.steps import over_steps
 from pypm.lang.pattern_function import PatternFunction
 from pypm.laws.verdicts import Open, Proved, Refuted
 from pypm.rules.loops.folds import (
@@ -321,3 +322,82 @@ def test_transposed_states() -> None:
     of_same, of_other = prove([by_transposes, by_other_transposes]).verdicts
     assert isinstance(of_same, Proved), of_same
     assert not isinstance(of_other, Proved)
+
+
+# --- results that read states before their steps, and steps that read fields of records -----------
+
+
+@pattern
+def Seen(x, at, t, h):
+    return Row(x, at, t) * h
+
+
+@pattern
+def Next(x, at, t, h):
+    return aten.maximum(h, Row(x, at, t))
+
+
+@pattern
+def SeenFirst(read, state, t):
+    x, at, h = var(), var(), var()
+    let(read=record(x=x, at=at))
+    let(state=record(h=h))
+    return Seen(x, at, t, h)
+
+
+@pattern
+def SeenNext(scale, read, state, after, t):
+    x, at, n, h, new = var(), var(), var(), var(), var()
+    y = Seen(x, at, t, new)
+    new <= Next(x, at, n, h)
+    assert n == t - 1
+    let(scale=None)
+    let(read=record(x=x, at=at))
+    let(state=record(h=h))
+    let(after=record(h=new))
+    return y
+
+
+@pattern
+def SeenAndLast(read, state, place, steps):
+    last, x, at, h, n = var(), var(), var(), var(), var()
+    y = Joined(ListedBefore(SeenFirst, SeenNext), _, read, state, place, last, steps)
+    let(x=read.x, at=read.at, h=last.h)
+    let(n=steps - 1)
+    return y, Next(x, at, n, h)
+
+
+def largest(read, state, place, steps, seen=0, last=-1):
+    """Return items times states, from the one `seen` by the first step on, and a `last` state."""
+    items = lined_up(read.x, read.at, steps)
+    if items.shape[1:] != state.h.shape:
+        return decline("other dimensions")
+
+    def step(states, item):
+        new = torch.maximum(states[0], item)
+        return new, (new,)
+
+    after, _ = over_steps(step, (state.h,), items)
+    states = torch.cat((state.h.unsqueeze(0), after))
+    return gathered(items * states[seen : steps + seen], place), states[last]
+
+
+@rule(SeenAndLast)
+def seen(read, state, place, steps):
+    return largest(read, state, place, steps)
+
+
+@rule(SeenAndLast)
+def seen_after(read, state, place, steps):
+    return largest(read, state, place, steps, seen=1)
+
+
+@rule(SeenAndLast)
+def without_the_last(read, state, place, steps):
+    return largest(read, state, place, steps, last=-2)
+
+
+def test_results_of_states_before_their_steps() -> None:
+    right, *wrong = prove([seen, seen_after, without_the_last]).verdicts
+    assert isinstance(right, Proved), right
+    assert not any(isinstance(law, Proved) for law in wrong)
