@@ -18,7 +18,7 @@ PARAMETERS: Final = 8
 LENGTH: Final = 60
 """The most lines of one function."""
 BUDGETS: Final[Mapping[str, int]] = {
-    "lines": 89_692,
+    "lines": 89_877,
     "class names in two modules or more": 2,
     "functions of more than 8 parameters": 25,
     "functions of more than 60 lines": 0,

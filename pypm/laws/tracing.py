@@ -89,11 +89,8 @@ class _Running(TorchFunctionMode):
         kwargs: Mapping[str, Given] | None = None,
     ) -> Given:
         name = getattr(func, "__name__", "")
-        is_symbolic = (
-            (bool(args) and type(args[0]) is SymbolicTensor)
-            or name in _NEW
-            or next(_tensors((args, kwargs or {})), None) is not None
-        )
+        is_first = bool(args) and type(args[0]) is SymbolicTensor
+        is_symbolic = is_first or name in _NEW or any(True for _ in _tensors((args, kwargs or {})))
         if _PLAIN.get() or not is_symbolic:
             return func(*args, **(kwargs or {}))
         return _called(self._formulas, func, args, kwargs or {})
