@@ -9,7 +9,7 @@ over the results, and match the states of each step with those of the step befor
 import math
 
 from pypm import decline, let, pattern, record, rule, var
-from pypm.fx import aten, hiding, is_scalar, observer
+from pypm.fx import aten, hiding, observer
 from pypm.kernels.support.devices import under_torch_compile
 from pypm.kernels.wkv import wkv
 from pypm.rules.loops.folds import (
@@ -127,25 +127,25 @@ def ReadBefore(decay, read, state, after, t):  # and the state before the last s
 
 
 @pattern
-def Averages(decay, read, state, place, last, steps):
+def Gathered(decay, read, state, place, last, steps):
     return Joined(ListedBefore(ReadOf, ReadBefore), decay, read, state, place, last, steps)
 
 
 @pattern
-def Averages(decay, read, state, place, last, steps):
+def Gathered(decay, read, state, place, last, steps):
     return AllWritten(WrittenBefore(ReadOf, ReadBefore), decay, read, state, place, last, steps)
 
 
 @pattern
-def AveragesAlone(decay, read, state, place, steps):
-    return Averages(decay, read, state, place, _, steps)
+def Averages(decay, read, state, place, steps):
+    return Gathered(decay, read, state, place, _, steps)
 
 
 @pattern
 def AveragesAndStates(decay, read, state, place, steps):
     last, keys, values, n = var(), var(), var(), var()
     num, den, top, after = var(), var(), var(), var()
-    y = Averages(decay, read, state, place, last, steps)
+    y = Gathered(decay, read, state, place, last, steps)
     let(keys=read.keys, values=read.values)
     let(num=last.num, den=last.den, top=last.top)
     let(n=steps - 1)
@@ -178,7 +178,7 @@ def averages_and_states(decay, read, state, place, steps):
     return gathered(results, place), *states
 
 
-@rule(AveragesAlone)
+@rule(Averages)
 def averages(decay, read, state, place, steps):
     found = computed(decay, read, state, steps)
     if isinstance(found, str):
@@ -192,7 +192,7 @@ def computed(decay, read, state, steps):
     Or the reason why they stay a loop.
 
     Arguments:
-        decay: what is added to the exponents in each step.
+        decay: what is added to the exponents in each step, as for `channels_of`.
         read: the `keys` and the `values`, as for `items_of`; `boost`, what is added to the key of
             the step itself; and `form`, the type and the shape of a result.
         state: `num`, `den` and `top` before the first step.
@@ -201,8 +201,6 @@ def computed(decay, read, state, steps):
     if steps < (FEW_COMPILED if under_torch_compile() else FEW):
         return SO_FEW
     states = state.num, state.den, state.top
-    if any(map(is_scalar, states)):
-        return "a state is a number"
     keys, values = (items_of(x, steps) for x in (read.keys, read.values))
     decay, boost = channels_of(decay), channels_of(read.boost)
     dtype, (result_type, shape) = states[0].dtype, read.form
