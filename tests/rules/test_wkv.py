@@ -275,6 +275,13 @@ def test_operands_that_the_operator_does_not_take() -> None:
     assert "holds all operands" in str(reasons(loop(), [torch.arange(-C, 0), *others]))
 
 
+def test_keys_and_values_that_are_rounded() -> None:
+    def rounded(function: Function) -> Function:
+        return lambda key, value, *others: function(key.float(), value.float(), *others)
+
+    reasons(loop(rounded(read), rounded(advance)), values())
+
+
 # --- near misses ---------------------------------------------------------------------------------
 
 

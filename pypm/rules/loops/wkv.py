@@ -71,10 +71,9 @@ def Average(keys, values, boost, t, num, den, top):  # of the states before step
     most = var()
     boosted = Entry(keys, t) + Channels(boost)
     new, old = aten.exp(boosted - most), aten.exp(top - most)
-    y = (new * Entry(values, t) + old * num) / (new + old * den)
     most <= aten.maximum(Entry(keys, t) + Channels(boost), top)  # some graphs hold that sum twice
-    assert num.dtype == den.dtype == top.dtype == boosted.dtype == y.dtype
-    return y
+    assert num.dtype == den.dtype == top.dtype == boosted.dtype
+    return (new * Entry(values, t) + old * num) / (new + old * den)
 
 
 @pattern
