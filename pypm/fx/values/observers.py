@@ -28,6 +28,7 @@ __all__ = [
     "joins_of",
     "last_dims_of",
     "observer",
+    "parameters_of",
     "ranks_of",
     "refines",
     "steps_of",
@@ -141,11 +142,12 @@ def last_dims_of(by: Callable[..., Value]) -> int | None:
 def hidden_by(means: Callable[..., Value] | None) -> tuple[Callable[..., Value], list[str]] | None:
     """Return the observer of a meaning that hides parameters, and the names that it may hide."""
     by = getattr(means, _HIDING, None)
-    return None if by is None else (by, _parameters(by))
+    return None if by is None else (by, parameters_of(by))
 
 
 @cache
-def _parameters(by: Callable[..., Value]) -> list[str]:
+def parameters_of(by: Callable[..., Value]) -> list[str]:
+    """Return the names of the parameters of an observer."""
     return list(signature(by).parameters)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from pypm.core.operators import Operator
 from pypm.fx.operators import corrections
 from pypm.laws.algebra import Given, SizesDiffer
@@ -23,7 +21,8 @@ def count_dims(operator: Operator, operands: list[Given], attributes: dict[str, 
     if not isinstance(first, Formula) or isinstance(first.value, tuple):
         return
     rank = first.tensor.rank + (operator.name in corrections.OUTPUT_RANKED)
-    for name in _dimensions(operator) & attributes.keys():
+    names = {p.name for s in operator.signatures for p in s.attributes if p.dimension}
+    for name in names & attributes.keys():
         value = attributes[name]
         if isinstance(value, tuple):
             attributes[name] = tuple(_from_zero(d, rank) for d in value)
@@ -31,13 +30,6 @@ def count_dims(operator: Operator, operands: list[Given], attributes: dict[str, 
                 raise SizesDiffer(0, 1)
         elif isinstance(value, int):
             attributes[name] = _from_zero(value, rank)
-
-
-@cache
-def _dimensions(operator: Operator) -> frozenset[str]:
-    """Return the names of arguments that are dimensions."""
-    every = (p for s in operator.signatures for p in s.attributes)
-    return frozenset(p.name for p in every if p.dimension)
 
 
 def _from_zero(dim: int, rank: int) -> int:

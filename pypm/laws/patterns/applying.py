@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from math import prod
 from typing import Final
 
@@ -42,13 +41,6 @@ OF_SEVERAL: Final = (
 """Operators that take several tensors as one operand."""
 
 
-@cache
-def _names_in(operator: Operator) -> tuple[str, ...]:
-    """Return the names of the arguments of all overloads."""
-    return tuple(operator.attribute_defaults)
-
-
-@cache
 def _required(operator: Operator) -> list[str]:
     """Return the names of the arguments that each overload has to be given."""
     signatures = [{p.name: p.default for p in s.attributes} for s in operator.signatures]
@@ -81,7 +73,7 @@ class Applying(Guarding):
             raise Impossible("None is no tensor")
         if operator.name not in OF_SEVERAL and any(map(is_several, operands)):
             raise Impossible("several tensors as one")
-        attributes: dict[str, Given] = dict.fromkeys(_names_in(operator), ANYTHING)
+        attributes: dict[str, Given] = dict.fromkeys(operator.attribute_defaults, ANYTHING)
         for name, argument in said.items():
             attributes[name] = _plain(self._argument(argument))
         if any(attributes[name] is None for name in _required(operator)):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from typing import Final
 
 from torch import Tensor
 
 from pypm.fx.operators.body_trace import opaque
-from pypm.fx.values.observers import Rank, Unseen, last_dims_of, ranks_of
+from pypm.fx.values.observers import Rank, Unseen, last_dims_of, parameters_of, ranks_of
 from pypm.laws.algebra import Given, NoMeaning
 from pypm.laws.formulas import Formula, Formulas
 from pypm.laws.tracing import SymbolicTensor, tensor_of
@@ -79,7 +78,7 @@ class Hidden(Unseen):
 
 def is_by_steps(by: Callable[..., Given]) -> bool:
     """Return whether an observer returns the items of so many steps."""
-    return list(signature(by).parameters)[-1] == STEPS
+    return parameters_of(by)[-1] == STEPS
 
 
 def new_group(by: Callable[..., Given], ranks: Sequence[Rank], formulas: Formulas) -> Group:
